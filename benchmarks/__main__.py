@@ -30,6 +30,8 @@ BENCHMARKS = (
         "sources",
         "backup",
         "monitoring",
+        "percentiles",
+        "erase",
     ),
 )
 

@@ -53,11 +53,11 @@ def run(folder: Path, quick: bool) -> Report:
     store = asyncio.run(_altered(report, folder / "store", rows))
     end = store.log.latest_version()
     replicas = {
-        "before": _opened(store, end - len(ALTERATIONS)),
-        "after": _opened(store, end),
+        "before": opened_at(store, end - len(ALTERATIONS)),
+        "after": opened_at(store, end),
     }
     _report_stem(report, store, replicas["after"])
-    answer = {name: _asker(store, replica) for name, replica in replicas.items()}
+    answer = {name: asker(store, replica) for name, replica in replicas.items()}
     for what, sql in ANSWERS.items():
         least = least_cpu({name: partial(ask, sql) for name, ask in answer.items()}, rounds)
         _add(report, what, least["after"], least["before"], "before", MAX_RATIO)
@@ -123,7 +123,7 @@ def _report_stem(report: Report, store: Store, after: Replica) -> None:
     report.add("files written again", len(changed), "files", aim="0", met=not changed)
 
 
-def _opened(store: Store, version: int) -> Replica:
+def opened_at(store: Store, version: int) -> Replica:
     """Return the store up to a version of its log."""
     state, epoch = read_epoch(store)
     replica = Replica(store, Memory(_MEMORY_BYTES), state, epoch.epoch.log_version)
@@ -134,7 +134,7 @@ def _opened(store: Store, version: int) -> Replica:
     return replica
 
 
-def _asker(store: Store, replica: Replica) -> Callable[[str], None]:
+def asker(store: Store, replica: Replica) -> Callable[[str], None]:
     """Return a function that makes the answer of a text."""
     view, maker = View.at(replica, replica.state.clock), AnswerMaker(store, _MEMORY_BYTES // 4)
     questions: dict[str, Question] = {}

@@ -1,4 +1,4 @@
-"""Edits with `_expected`, beside publishes without a condition, by a server in this process."""
+"""Edits with `_expected`, and patches, beside plain publishes, by a server in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from querystem.language import CreateStream, parse_statement
 from tests.support.server.callers import new_call
 from tests.support.server.process import ipc
 
-SQL = "CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)"
+SQL = "CREATE STREAM orders (id BIGINT, item TEXT, note TEXT) KEY (id)"
 FILL_ROWS = 100_000
 # Rows of a batch, batches of a round, and callers that publish at once.
 SHAPES = ((1, 400, 16), (1_000, 40, 4))
@@ -49,14 +49,17 @@ async def _measure(folder: Path, stored: int, rounds: int, report: Report) -> No
 async def _compare(
     core: Core, keys: int, shape: tuple[int, int, int], rounds: int, report: Report
 ) -> None:
-    """Publish batches of new keys by turns, with and without a condition."""
+    """Publish batches by turns: new keys, with and without a condition, then patches of the last
+    ones."""
     rows, batches, callers = shape
-    times: dict[str, list[float]] = {"no condition": [], "_expected": []}
+    times: dict[str, list[float]] = {"no condition": [], "_expected": [], "patch": []}
     numbers = count(10**9 * (1 + rows), rows)
+    firsts: list[int] = []
     for _ in range(rounds):
         for name, seconds in times.items():
             expected = -1 if name == "_expected" else None
-            tables = [_table(next(numbers), rows, expected) for _ in range(batches)]
+            firsts = firsts if name == "patch" else [next(numbers) for _ in range(batches)]
+            tables = [_table(first, rows, expected, name == "patch") for first in firsts]
             began = time.process_time()
             await asyncio.gather(
                 *(_send_all(core, tables[caller::callers]) for caller in range(callers))
@@ -83,8 +86,12 @@ async def _server(folder: Path) -> AsyncIterator[Core]:
         await core.stop()
 
 
-def _table(first: int, rows: int, expected: int | None) -> bytes:
+def _table(first: int, rows: int, expected: int | None, is_patch: bool = False) -> bytes:
     columns = {"id": np.arange(first, first + rows), "item": ["lamp"] * rows}
+    if is_patch:
+        columns["_op"] = ["patch"] * rows
+    else:
+        columns["note"] = ["n"] * rows
     if expected is not None:
         columns["_expected"] = np.full(rows, expected)
     return ipc(pa.table(columns))

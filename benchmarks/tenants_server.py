@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from psoup.server.main import Server, parse_arguments, serve
+from psoup.server.main import Server, serve
+from psoup.server.options import parse_arguments
 from psoup.web.listener import WebDoor
 from psoup.web.settings import WebSettings
 from tests.support.server.callers import TrustedHeaders

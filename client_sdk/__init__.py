@@ -17,8 +17,9 @@ itself, which is ValueError or TypeError.
 
 from __future__ import annotations
 
-from client_sdk._async_client import AsyncAnswerStream, AsyncClient
-from client_sdk._client import AnswerStream, Client
+from client_sdk._answer_streams import AnswerStream, AsyncAnswerStream
+from client_sdk._async_client import AsyncClient
+from client_sdk._client import Client
 from client_sdk._credentials import Credentials
 from client_sdk._exceptions import (
     Conflict,
@@ -47,7 +48,9 @@ from client_sdk._exceptions import (
     Timeout,
     Unauthenticated,
     UnknownCopy,
+    Unsent,
     WrongFile,
+    WrongKey,
 )
 from client_sdk._grpc.effects import Retry
 from client_sdk._grpc.transports import AsyncTransport, Transport
@@ -98,11 +101,13 @@ from client_sdk.copies import (
     AnswerChange,
     Change,
     ChangeBatch,
+    Cleared,
     Copies,
     Copy,
     CopyState,
     Doubtful,
     EditConflict,
+    LoggedOut,
     Queued,
     Recovered,
     Rejected,
@@ -146,6 +151,7 @@ __all__ = [
     "AnswerChange",
     "Change",
     "ChangeBatch",
+    "Cleared",
     "Client",
     "ClockJump",
     "Column",
@@ -159,6 +165,7 @@ __all__ = [
     "Definition",
     "Doubtful",
     "EditConflict",
+    "LoggedOut",
     "Ended",
     "EndedRegistration",
     "EngineStatus",
@@ -191,6 +198,8 @@ __all__ = [
     "NotComputable",
     "NotFound",
     "NotSynced",
+    "Unsent",
+    "WrongKey",
     "OtherStore",
     "OutputBusy",
     "OutputFailed",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from client_sdk import _flows, _publishing
+from client_sdk._answer_streams import AsyncAnswerStream
 from client_sdk._client import DEFAULT_TIMEOUT_SECONDS, STREAM_TIMEOUT_SECONDS
 from client_sdk._credentials import Credentials
 from client_sdk._grpc.drivers import async_drive
@@ -19,7 +18,7 @@ from client_sdk._publishing import AsyncPublisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, HandleLike, Session, targets_of
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
-from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
+from client_sdk._wire.answers import Answer
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
@@ -31,10 +30,9 @@ from client_sdk._wire.models import (
     Stream,
     View,
 )
-from client_sdk._wire.rows import Rows, deletes
+from client_sdk._wire.rows import Rows, deletes, patches
 from client_sdk._wire.status import StoreClock, StoreStatus
 from client_sdk._wire.values import Scalar
-from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
 
@@ -169,6 +167,22 @@ class AsyncClient:
         """
         identity = _publishing.identity(publisher, sequence)
         return await self._run(_publishing.publish(self._session, stream, rows, identity))
+
+    async def patch(
+        self,
+        stream: str,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """Set some columns of keys of a keyed stream, and keep the others as they are.
+
+        Each of `rows` is a dict of the columns of the stream key and of those to set, the same in
+        all. A key without a current row, or with one that you may not see, refuses the batch:
+        NO_CURRENT_ROW. `publisher` and `sequence` are those of `publish`.
+        """
+        return await self.publish(stream, patches(rows), publisher=publisher, sequence=sequence)
 
     async def delete(
         self,
@@ -464,42 +478,3 @@ class AsyncClient:
 
     async def _run(self, flow: Flow[T]) -> T:
         return await async_drive(flow, self._transport)
-
-
-class AsyncAnswerStream:
-    """An answer that is being received: its `header`, and Arrow batches as you iterate.
-
-    The batches together are the answer. Raises ServerError if it ends too early. It may be closed
-    before the last batch, which ends the transfer.
-    """
-
-    def __init__(
-        self, first: pb.InvokeResponse, messages: AsyncGenerator[pb.InvokeResponse, None]
-    ) -> None:
-        self._reader = AnswerReader()
-        self._first = self._reader.feed(first)
-        self._messages = messages
-        self.header: AnswerHeader = self._reader.header
-
-    async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        first, self._first = self._first, []
-        for batch in first:
-            yield batch
-        async for message in self._messages:
-            for batch in self._reader.feed(message):
-                yield batch
-        self._reader.finish()
-
-    async def close(self) -> None:
-        await self._messages.aclose()
-
-    async def __aenter__(self) -> AsyncAnswerStream:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

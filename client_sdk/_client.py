@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from client_sdk import _flows, _publishing
+from client_sdk._answer_streams import AnswerStream
 from client_sdk._credentials import Credentials
 from client_sdk._grpc.drivers import drive
 from client_sdk._grpc.effects import Flow, Retry
@@ -17,7 +16,7 @@ from client_sdk._publishing import Publisher
 from client_sdk._requests import SEEN, Knowledge, Seen, ask_request, invoke_request
 from client_sdk._session import DEFAULT_TARGET, MEBIBYTE, Closing, HandleLike, Session, targets_of
 from client_sdk._wire.access import AuditRecord, Grant, PublisherRecord, Quota
-from client_sdk._wire.answers import Answer, AnswerHeader, AnswerReader
+from client_sdk._wire.answers import Answer
 from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
@@ -29,10 +28,9 @@ from client_sdk._wire.models import (
     Stream,
     View,
 )
-from client_sdk._wire.rows import Rows, deletes
+from client_sdk._wire.rows import Rows, deletes, patches
 from client_sdk._wire.status import StoreClock, StoreStatus
 from client_sdk._wire.values import Scalar
-from psoup.v1 import psoup_pb2 as pb
 
 T = TypeVar("T")
 
@@ -185,6 +183,22 @@ class Client(Closing):
         """
         identity = _publishing.identity(publisher, sequence)
         return self._run(_publishing.publish(self._session, stream, rows, identity))
+
+    def patch(
+        self,
+        stream: str,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        publisher: str | None = None,
+        sequence: int | None = None,
+    ) -> Published:
+        """Set some columns of keys of a keyed stream, and keep the others as they are.
+
+        Each of `rows` is a dict of the columns of the stream key and of those to set, the same in
+        all. A key without a current row, or with one that you may not see, refuses the batch:
+        NO_CURRENT_ROW. `publisher` and `sequence` are those of `publish`.
+        """
+        return self.publish(stream, patches(rows), publisher=publisher, sequence=sequence)
 
     def delete(
         self,
@@ -459,29 +473,3 @@ class Client(Closing):
 
     def _run(self, flow: Flow[T]) -> T:
         return drive(flow, self._transport)
-
-
-class AnswerStream(Closing):
-    """An answer that is being received: its `header`, and Arrow batches as you iterate.
-
-    The batches together are the answer. Raises ServerError if it ends too early. It may be closed
-    before the last batch, which ends the transfer.
-    """
-
-    def __init__(
-        self, first: pb.InvokeResponse, messages: Generator[pb.InvokeResponse, None, None]
-    ) -> None:
-        self._reader = AnswerReader()
-        self._first = self._reader.feed(first)
-        self._messages = messages
-        self.header: AnswerHeader = self._reader.header
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        first, self._first = self._first, []
-        yield from first
-        for message in self._messages:
-            yield from self._reader.feed(message)
-        self._reader.finish()
-
-    def close(self) -> None:
-        self._messages.close()

@@ -18,14 +18,16 @@
     ├── ServerError            the server failed, or broke the protocol
     ├── CopyError              a file of offline copies, or a copy in it
     │   ├── UnknownCopy        no copy of that name is kept; a KeyError too
-    │   ├── NotSynced          the copy is kept, but its answer was not received yet
+    │   ├── NotSynced          the copy is kept, but its answer is not in the file
+    │   ├── Unsent             rows that the store has not taken would be lost
     │   ├── NotComputable      its answer can't be computed from base rows
     │   ├── LocalQueryProblem  the SQL of `query` is wrong, or would write
     │   ├── OtherStore         the file belongs to another store than the one that answers
     │   ├── FileBusy           another process or thread has used the file for too long
     │   ├── FileFull           the disk is full; the copies are as they were
     │   ├── FileDamaged        the file can't be read; `Copies.recover` saves what can be
-    │   └── WrongFile          a file of another program, or of another version
+    │   ├── WrongFile          a file of another program, or of another version
+    │   └── WrongKey           the file is encrypted with another key, or not at all
     └── PullError              a pull, not the store it asks
         ├── BadPull            its description is wrong; a ValueError too
         ├── Incomplete         the transfer was cut; the next pull continues it
@@ -40,7 +42,7 @@ TypeError, raised before anything is sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 
@@ -51,7 +53,8 @@ class ErrorDetail:
 
     `store_id` is the store that reported the error; it is empty if no store did. `retry_after` is
     how long to wait before the next attempt. `current` is the row that is there instead of the one
-    that an edit expects, if the caller may see it, with `row_id` and `ts`.
+    that an edit expects, if the caller may see it, with `row_id` and `ts`. `trace_id` is the trace
+    of the call, if the server sends traces.
     """
 
     reason: str = ""
@@ -66,6 +69,7 @@ class ErrorDetail:
     store_id: str = ""
     retry_after: timedelta | None = None
     current: dict[str, Any] | None = None
+    trace_id: str = ""
 
 
 class PsoupError(Exception):
@@ -252,7 +256,20 @@ class UnknownCopy(CopyError, KeyError):
 
 
 class NotSynced(CopyError):
-    """The copy is kept, but no sync has received its answer yet."""
+    """The copy is kept, but its answer is not in the file: no sync has received it yet, or it was
+    evicted at the instant `evicted_at`.
+    """
+
+    evicted_at: datetime | None = None
+
+
+class Unsent(CopyError):
+    """The file has rows that the store has not taken, and they would be lost. Nothing was removed.
+
+    `rows` counts those that wait or were put aside.
+    """
+
+    rows: int = 0
 
 
 class NotComputable(CopyError):
@@ -296,6 +313,12 @@ class FileDamaged(CopyError):
 
 class WrongFile(CopyError):
     """A file of another program, of a newer version, or of a development version."""
+
+
+class WrongKey(CopyError):
+    """The file is encrypted with another key, or is not encrypted. It is not damaged."""
+
+    code = "PERMISSION_DENIED"
 
 
 class PullError(PsoupError):

@@ -18,7 +18,7 @@ from client_sdk._grpc.effects import Attempts, Finish, Flow, Open, Pause, Read, 
 from client_sdk._session import MEBIBYTE, Session
 from client_sdk._wire.ipc import payloads, row_too_large, to_ipc
 from client_sdk._wire.models import Published, Stream
-from client_sdk._wire.rows import EXPECTED, Rows, deletes, has_conditions, to_table
+from client_sdk._wire.rows import EXPECTED, Rows, deletes, has_conditions, patches, to_table
 from client_sdk._wire.values import duration, timestamp
 from psoup.v1 import psoup_pb2 as pb
 
@@ -54,9 +54,7 @@ class MarkedBatch:
 
 @dataclass(frozen=True, slots=True)
 class PublishedMany:
-    """The result of `publish_many`. All batches are durable; `duplicate_rows` had been accepted
-    before.
-    """
+    """The result of `publish_many`. All are durable; `duplicate_rows` had been accepted before."""
 
     batches: int
     row_count: int
@@ -416,6 +414,10 @@ class Publisher:
         count: int = self._run(count_batches(self._session, stream, batches))
         return count
 
+    def patch(self, stream: str, rows: Iterable[Mapping[str, Any]]) -> Published:
+        """Publish one batch that sets some columns of keys, given as for `Client.patch`."""
+        return self.publish(stream, patches(rows))
+
     def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
         """Publish one batch that deletes keys of a keyed stream, given as for `Client.delete`."""
         return self.publish(stream, deletes(keys))
@@ -481,6 +483,10 @@ class AsyncPublisher:
         """
         count: int = await self._run(count_batches(self._session, stream, batches))
         return count
+
+    async def patch(self, stream: str, rows: Iterable[Mapping[str, Any]]) -> Published:
+        """Publish one batch that sets some columns of keys, given as for `Client.patch`."""
+        return await self.publish(stream, patches(rows))
 
     async def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> Published:
         """Publish one batch that deletes keys of a keyed stream, given as for `Client.delete`."""

@@ -15,8 +15,9 @@ added may be missing. It is left out of the batch if every row has its default, 
 the same whether it was sent before or after the column was added. NaN and the infinities are
 values; every NaN is stored as the same one; -0.0 stays as it is.
 
-A batch may have a text column `_op`: `row` or `delete` for each row. A batch of deletes alone needs
-only the stream key's columns and the event time.
+A batch may have a text column `_op`: `row`, `delete` or `patch` for each row. A batch of deletes
+alone needs only the stream key's columns and the event time. Patches need those of the stream key
+alone; the columns that a batch with patches lacks are completed later, by `datastem.patches`.
 
 A batch for a stream with a key may have a BIGINT column `_expected`: the id of the row of its
 stream key that an edit knows as the current one, or -1 if it knows none. NULL is no condition.
@@ -32,7 +33,7 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Int8s
 from datastem.convert import normalise
-from datastem.equality import batch_digest
+from datastem.equality import batch_digest, key_digests
 from datastem.errors import RowError
 from datastem.instants import format_instant
 from datastem.schema import (
@@ -41,6 +42,7 @@ from datastem.schema import (
     NO_ROW,
     OP,
     OP_DELETE,
+    OP_PATCH,
     OP_ROW,
     Column,
     StreamSchema,
@@ -59,7 +61,7 @@ class Limits:
     rows: int = 1_000_000
     value_bytes: int = 1 << 20
     batch_bytes: int = 64 << 20
-    # Rows with an `_expected`: each is compared with others while commits wait.
+    # Patches, and rows with an `_expected`: each is compared with others while commits wait.
     expected_rows: int = 100_000
 
 
@@ -74,6 +76,9 @@ class Accepted:
     whether it is intact. `request_digest` is that of what was sent, which shows whether a publisher
     repeats a request; it differs if more was sent than is stored: `expected` is the column
     `_expected`, None if it is missing or has only NULL, which is the same.
+
+    If it `has_patches`, the batch is not one to store yet: it has only the columns that were sent,
+    and the operation OP_PATCH. Its `digest` is empty then.
     """
 
     batch: pa.RecordBatch
@@ -82,6 +87,7 @@ class Accepted:
     digest: bytes
     request_digest: bytes
     expected: pa.Array | None = None
+    has_patches: bool = False
 
 
 def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> Accepted:
@@ -102,18 +108,53 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     ops = _read_operations(sent, schema)
     # The operations are read before the names: a batch of deletes alone needs fewer columns.
     _check_names(sent.schema.names, schema, _needed(schema, ops))
+    has_patches = bool((ops == OP_PATCH).any())
     columns: dict[str, pa.Array] = {}
     # Each column gets the bytes that earlier ones left. TEXT is compared with them before it is
     # expanded, so that a small dictionary cannot fill the memory.
     remaining_bytes = limits.batch_bytes
     for column in schema.columns:
+        if has_patches and column.name not in sent.schema.names:
+            continue
         values = columns[column.name] = _column(sent, column, limits.value_bytes, remaining_bytes)
         remaining_bytes = max(0, remaining_bytes - values.nbytes)
     if schema.key:
         columns[OP] = pa.array(ops)
+    # A patch sets the columns that were sent, also to the default: none is left out.
+    batch = as_sent(columns, schema) if has_patches else stored_batch(columns, schema, limits)
+    _check_keys(batch, schema)
+    if has_patches:
+        _check_patches(batch, schema, ops, limits)
+    low, high = event_times(batch, schema, clock)
+    digest = request_digest = batch_digest(schema.name, batch)
+    expected = _read_expected(sent, schema, limits)
+    if expected is not None:
+        request_digest = batch_digest(schema.name, batch.append_column(EXPECTED, expected))
+    if has_patches:
+        digest = b""
+    return Accepted(batch, low, high, digest, request_digest, expected, has_patches)
+
+
+def stored_batch(
+    columns: dict[str, pa.Array], schema: StreamSchema, limits: Limits
+) -> pa.RecordBatch:
+    """Return the batch to store of all columns, without optional ones that hold only their default.
+    Raise RowError if it is too large."""
     # The columns were only checked for the bytes of TEXT. This also counts other types, offsets and
     # validity, and optional columns that were not sent: readers will have their values.
-    nbytes = sum(values.nbytes for values in columns.values())
+    check_bytes(sum(values.nbytes for values in columns.values()), limits)
+    default_only = {
+        column.name
+        for column in schema.optional.values()
+        if column.is_default(columns[column.name])
+    }
+    return as_sent(
+        {name: values for name, values in columns.items() if name not in default_only}, schema
+    )
+
+
+def check_bytes(nbytes: int, limits: Limits) -> None:
+    """Raise RowError if a batch would take more bytes than are accepted."""
     if nbytes > limits.batch_bytes:
         raise RowError(
             "BATCH_TOO_LARGE",
@@ -122,20 +163,14 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
             got=f"{nbytes} bytes",
             hint="send it in several batches",
         )
-    for column in schema.optional.values():
-        if column.is_default(columns[column.name]):
-            del columns[column.name]
+
+
+def as_sent(columns: dict[str, pa.Array], schema: StreamSchema) -> pa.RecordBatch:
+    """Return a batch of some columns, in the order of the stream's."""
     stored = schema.payload
     if len(columns) < len(stored):
         stored = pa.schema([field for field in stored if field.name in columns])
-    batch = pa.RecordBatch.from_arrays([columns[name] for name in stored.names], schema=stored)
-    _check_keys(batch, schema)
-    low, high = _event_times(batch, schema, clock)
-    digest = request_digest = batch_digest(schema.name, batch)
-    expected = _read_expected(sent, schema, limits)
-    if expected is not None:
-        request_digest = batch_digest(schema.name, batch.append_column(EXPECTED, expected))
-    return Accepted(batch, low, high, digest, request_digest, expected)
+    return pa.RecordBatch.from_arrays([columns[name] for name in stored.names], schema=stored)
 
 
 def check_ahead(ts: int, schema: StreamSchema, clock: int, row: int = -1) -> None:
@@ -160,12 +195,14 @@ def _column(sent: pa.Table, column: Column, value_bytes: int, total: int) -> pa.
 
 
 def _needed(schema: StreamSchema, ops: Int8s) -> list[str]:
-    """Return the columns that must be sent: those of CREATE STREAM, and of deletes alone only the
-    stream key and the event time."""
+    """Return the columns that must be sent: those of CREATE STREAM for rows, the stream key and the
+    event time for deletes, and the stream key for patches."""
     declared = [column.name for column in schema.columns if not column.is_optional]
-    if not len(ops) or not (ops == OP_DELETE).all():
+    if not len(ops) or (ops == OP_ROW).any():
         return declared
-    return [name for name in declared if name in (*schema.key, schema.ordered_by)]
+    ends = (ops == OP_DELETE).any()
+    needed = (*schema.key, schema.ordered_by) if ends else schema.key
+    return [name for name in declared if name in needed]
 
 
 def _check_twice(names: list[str], schema: StreamSchema) -> None:
@@ -201,10 +238,12 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "…"
 
 
-def _event_times(
+def event_times(
     batch: pa.RecordBatch, schema: StreamSchema, clock: int
 ) -> tuple[int | None, int | None]:
-    if schema.ordered_by is None:
+    """Return the least and the greatest event time of a batch; None if it has none. Raise RowError
+    for NULL, and for one too far ahead of the `clock`."""
+    if schema.ordered_by is None or schema.ordered_by not in batch.schema.names:
         return None, None
     column = batch.column(schema.ordered_by)
     if column.null_count:
@@ -226,7 +265,7 @@ def _event_times(
     return int(ts.min()), int(ts[late])
 
 
-_OPERATIONS = {"row": OP_ROW, "delete": OP_DELETE}
+_OPERATIONS = {"row": OP_ROW, "delete": OP_DELETE, "patch": OP_PATCH}
 _OP_BYTES = 1 << 20
 
 
@@ -234,7 +273,7 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
     """Return the operation of each row, from the column `_op`; `row` for NULL, and without the
     column.
 
-    Raise RowError for any other text, and for a delete if the stream has no key.
+    Raise RowError for any other text, and for a delete or patch if the stream has no key.
     """
     if OP not in sent.schema.names:
         return np.full(sent.num_rows, OP_ROW, np.int8)
@@ -242,7 +281,7 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
     # below then quotes with its row.
     total = _OP_BYTES + 16 * sent.num_rows
     texts = normalise(sent.column(OP), Column(OP, TEXT), _OP_BYTES, total).fill_null("row")
-    # The place of a text in the value set is its operation: OP_ROW is 0, OP_DELETE is 1.
+    # The place of a text in the value set is its operation.
     codes = pc.index_in(texts, value_set=pa.array(_OPERATIONS)).fill_null(-1)
     ops: Int8s = codes.to_numpy(zero_copy_only=False).astype(np.int8)
     if len(bad := np.flatnonzero(ops < 0)):
@@ -252,21 +291,61 @@ def _read_operations(sent: pa.Table, schema: StreamSchema) -> Int8s:
             f"row {row}: {got!r} is not an operation",
             row=row,
             field=OP,
-            expected="row or delete",
+            expected="row, delete or patch",
             got=got,
-            hint="leave _op out, or send row or delete",
+            hint="leave _op out, or send row, delete or patch",
         )
     if not schema.key and ops.any():
-        raise RowError(
-            "DELETE_WITHOUT_KEY",
-            f"row {ops.argmax()} is a delete, and stream {schema.name} has no key",
-            row=int(ops.argmax()),
-            field=OP,
-            expected="row",
-            got="delete",
-            hint="rows leave this stream by RETAIN; create one with KEY (column) to delete from",
-        )
+        raise _without_key(schema, int(np.flatnonzero(ops)[0]), bool(ops[ops > 0][0] == OP_PATCH))
     return ops
+
+
+def _without_key(schema: StreamSchema, row: int, is_patch: bool) -> RowError:
+    got, verb = ("patch", "patch rows of") if is_patch else ("delete", "delete from")
+    return RowError(
+        f"{got.upper()}_WITHOUT_KEY",
+        f"row {row} is a {got}, and stream {schema.name} has no key",
+        row=row,
+        field=OP,
+        expected="row",
+        got=got,
+        hint=f"rows leave this stream by RETAIN; create one with KEY (column) to {verb}",
+    )
+
+
+def _check_patches(batch: pa.RecordBatch, schema: StreamSchema, ops: Int8s, limits: Limits) -> None:
+    """Raise RowError for too many patches, and for one of a key that an earlier row of the batch
+    sets or deletes: which row it would patch is not in the store yet."""
+    is_patch = ops == OP_PATCH
+    if (patches := int(is_patch.sum())) > limits.expected_rows:
+        raise RowError(
+            "BATCH_TOO_LARGE",
+            f"{patches:,} patches; at most {limits.expected_rows:,} are taken",
+            field=OP,
+            expected=f"at most {limits.expected_rows} patches",
+            got=f"{patches} patches",
+            hint="send it in several batches",
+        )
+    if is_patch.all():
+        return
+    keys = key_digests([batch.column(name) for name in schema.key])
+    _, index = np.unique(keys, return_inverse=True)
+    places = np.arange(len(keys))
+    # By key: the place of the first row that is no patch.
+    first = np.full(len(keys), len(keys))
+    np.minimum.at(first, index[~is_patch], places[~is_patch])
+    late = np.flatnonzero(is_patch & (first[index] < places))
+    if len(late):
+        row = int(late[0])
+        raise RowError(
+            "BAD_OPERATION",
+            f"row {row} patches a key that row {int(first[index[row]])} of the batch sets",
+            row=row,
+            field=OP,
+            expected="patches before other rows of their keys",
+            got="patch",
+            hint="send it in a later batch",
+        )
 
 
 def _read_expected(sent: pa.Table, schema: StreamSchema, limits: Limits) -> pa.Array | None:

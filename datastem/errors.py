@@ -2,7 +2,8 @@
 
 DataError
 ├── RowError     a batch that is refused; the publisher has to correct it
-└── DecodeError  a payload in the log that is not what was accepted
+├── DecodeError  a payload in the log that is not what was accepted
+└── TooMuchText  an expression makes more text than fits in memory
 """
 
 from __future__ import annotations
@@ -37,3 +38,14 @@ class RowError(DataError):
 
 class DecodeError(DataError):
     """A payload does not decode. Its row ids stay empty; nothing else is affected."""
+
+
+class TooMuchText(DataError):
+    """The texts that an expression makes for many rows take more memory than they may."""
+
+    def __init__(self, count: int, limit: int) -> None:
+        super().__init__(
+            f"an expression makes {count:,} bytes of text; at most {limit:,} are made at once"
+        )
+        self.count = count
+        self.limit = limit

@@ -13,7 +13,7 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, Part
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 
 # If at most this many rows of a block are wanted, they are read without the others.
 _FEW_ROWS = 256

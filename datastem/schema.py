@@ -16,10 +16,12 @@ from datastem.types import BIGINT, TEXT, TIMESTAMP, Kind, Type, parse_type
 # Every row has these; a query may use them like any column.
 SYSTEM_COLUMNS: Mapping[str, Type] = {"ts": TIMESTAMP, "row_id": BIGINT}
 
-# The column that says whether a row is a row or, in a stream with a stream key, a delete.
+# The column that says whether a row is a row or, in a stream with a stream key, a delete. A patch
+# is never stored: it is completed to a row first.
 OP = "_op"
 OP_ROW = 0
 OP_DELETE = 1
+OP_PATCH = 2
 
 # The column that says which row of its stream key an edit expects to be the current one: a row id,
 # or NO_ROW if it expects none. NULL is no condition.

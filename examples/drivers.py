@@ -4,7 +4,9 @@
 
 1. Ann edits an order in a tunnel, and sees her edit at once.
 2. Bob, in another tunnel, edits the same order. Whoever comes out second is told, and decides.
-3. While both are away, the office adds a column to the orders. The phones go on as they are.
+3. Both edit one order again, now with patches of what they change: there is nothing to decide.
+4. While both are away, the office adds a column to the orders. The phones go on as they are.
+5. A customer asks for erasure while Bob is away. His phone loses the order; his edit is refused.
 
 The files of the phones are in the folder. Run it again: the orders begin anew.
 """
@@ -34,7 +36,9 @@ def main(target: str, folder: str) -> int:
         )
         see_at_once(ann)
         meet(client, ann, bob)
+        patch(client, ann, bob)
         add_a_column(client, ann)
+        erase_a_customer(client, bob)
     return 0
 
 
@@ -75,15 +79,36 @@ def merged(conflict: EditConflict) -> list[dict[str, Any]]:
     return [{name: changed.get(name, theirs[name]) for name in mine}]
 
 
+def patch(client: Client, ann: Copies, bob: Copies) -> None:
+    """Let two drivers change different columns of one order offline. Both changes count."""
+    bob.sync(client)
+    ann.patch("orders", [{"id": 2, "done": True}])
+    bob.patch("orders", [{"id": 2, "item": "a blue chair"}])
+    print("Bob, in a tunnel again:", shown(bob))
+    for copies in (ann, bob, ann):
+        copies.sync(client)
+    print("Ann, after both patches:", shown(ann))
+
+
 def add_a_column(client: Client, ann: Copies) -> None:
     """Add a column while a phone is away. What it queued without it is accepted."""
-    ann.publish("orders", [order(2, "a chair", done=True)], expected="seen")
+    ann.publish("orders", [order(2, "a red chair", done=True)], expected="seen")
     client.define("ALTER STREAM orders ADD COLUMN floor BIGINT DEFAULT 0")
     client.publish("orders", [order(3, "a table") | {"floor": 4}])
     synced = ann.sync(client)
     print("Ann, after a column was added:", shown(ann), f"({synced.sent.rows} row sent)")
     for row in client.ask("SELECT id, floor FROM orders ORDER BY id").rows:
         print(f"  order {row['id']}: floor {row['floor']}")
+
+
+def erase_a_customer(client: Client, bob: Copies) -> None:
+    """Erase an order for good. A phone that was away loses it, and may not bring it back."""
+    bob.sync(client)
+    bob.publish("orders", [order(1, "three lamps")])
+    client.define("ERASE FROM orders WHERE id = 1")
+    synced = bob.sync(client)
+    print("Bob, after a customer was erased:", shown(bob))
+    print("  refused:", [rejected.reason for rejected in synced.sent.rejected])
 
 
 def shown(copies: Copies) -> str:

@@ -28,6 +28,8 @@ ServerError
 ├── SequenceReused      that sequence was given to other rows
 ├── ConflictRow         another row of its key is current than the one that an edit expects
 ├── NotCurrent          an edit would not become the current row of its key
+├── NoCurrentRow        a patch of a key without a current row
+├── KeyErased           the row's key was erased, and is not accepted for a while
 ├── AfterFailure        an earlier batch of the same call was refused
 ├── Overloaded          too much at once: try again after a while
 ├── LogFull             the engine is so far behind that no rows are taken
@@ -169,6 +171,16 @@ class ConflictRow(ServerError):
 
 class NotCurrent(ServerError):
     reason = "NOT_CURRENT"
+
+
+class NoCurrentRow(ServerError):
+    """A patch whose key has no current row, or one that the caller may not see."""
+
+    reason = "NO_CURRENT_ROW"
+
+
+class KeyErased(ServerError):
+    reason = "ERASED"
 
 
 class AfterFailure(ServerError):

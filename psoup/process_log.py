@@ -74,12 +74,14 @@ def read_options(options: argparse.Namespace) -> LogSettings:
 
 
 def start_log(settings: LogSettings) -> None:
-    """Send this process's log to standard error."""
+    """Send this process's log to standard error, in place of how it was sent before."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
     handler.addFilter(Flood())
     level = settings.level.upper()
-    logging.basicConfig(level=level, handlers=[handler])
+    root = logging.getLogger()
+    is_again = any(isinstance(old.formatter, _OWN_FORMATTERS) for old in root.handlers)
+    logging.basicConfig(level=level, handlers=[handler], force=is_again)
 
 
 def event_of(record: logging.LogRecord) -> str:
@@ -115,6 +117,9 @@ class JsonFormatter(logging.Formatter):
             fields["error.type"] = kind.__name__
             fields["error.stack"] = "".join(traceback.format_exception(kind, error, trace))
         return escaped_json(json.dumps(fields, ensure_ascii=False, default=str))
+
+
+_OWN_FORMATTERS = (TextFormatter, JsonFormatter)
 
 
 @dataclass(slots=True)

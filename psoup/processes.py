@@ -79,8 +79,12 @@ class Child:
 
     def terminate(self) -> None:
         """Send SIGTERM, and do not wait."""
+        self.send_signal(signal.SIGTERM)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Do nothing if the child does not run."""
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(number)
 
     def stop(self, grace_seconds: float) -> None:
         """Send SIGTERM; if the child still runs after `grace_seconds`, kill its whole group."""

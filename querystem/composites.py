@@ -50,6 +50,8 @@ RANGE_SPANS = tuple(MINUTE << power for power in range(17))
 # them all would take too long, and the query's own order is.
 _MAX_ORDERS = 120
 
+# The engine tries the orders of the legs of a composite, whose number is the factorial of theirs.
+MAX_LEGS = 8
 _ONE_STREAM = "it joins no streams"
 
 
@@ -148,6 +150,8 @@ def compose(query: Query, streams: Sequence[ComposedStream]) -> Composition | No
     # The legs of subqueries come after those of the items, and are not joined here.
     streams = streams[: len(legs)]
     reason = _item_problem(source) or _time_problem(legs, streams)
+    if len(legs) > MAX_LEGS:
+        reason = f"it joins more than {MAX_LEGS} references"
     if reason is not None:
         return NotComposed(reason)
     factors, remaining = _split_conditions(len(legs), source.on)

@@ -49,12 +49,29 @@ class Op(enum.Enum):
     ROUND = "round"  # (a) or (a, BIGINT literal digits); half away from zero
     FLOOR = "floor"
     CEIL = "ceil"
+    SIGN = "sign"  # -> BIGINT; also DURATION
+    # (DOUBLE) -> DOUBLE; what is no number is NULL
+    SQRT = "sqrt"
+    POWER = "power"  # (DOUBLE, DOUBLE)
+    EXP = "exp"
+    LN = "ln"
+    LOG10 = "log10"
     # text; positions and lengths count code points
     LOWER = "lower"
     UPPER = "upper"
     LENGTH = "length"
     TRIM = "trim"  # spaces at both ends
     SUBSTRING = "substring"  # (text, BIGINT start from 1[, BIGINT length])
+    CONCAT = "||"  # two or more texts; a result past `kernel.MAX_TEXT_BYTES` is NULL
+    LEFT = "left"  # (text, BIGINT count), negative: all but so many
+    RIGHT = "right"
+    REPLACE = "replace"  # (text, old, new); a result past `kernel.MAX_TEXT_BYTES` is NULL
+    SPLIT_PART = "split_part"  # (text, separator, BIGINT number)
+    STRPOS = "strpos"  # (text, part) -> BIGINT, 0 without one
+    STARTS_WITH = "starts_with"  # (text, prefix) -> BOOLEAN; LIKE if the prefix is a literal
+    # values of one type; NULLs are left out
+    GREATEST = "greatest"
+    LEAST = "least"
     COALESCE = "coalesce"
     NULLIF = "nullif"
     # time, UTC
@@ -62,6 +79,9 @@ class Op(enum.Enum):
     EXTRACT = "extract"  # (TEXT literal unit, TIMESTAMP or DATE) -> BIGINT; seconds DOUBLE.
     # Of a DURATION: all of it in that unit, DOUBLE; microseconds BIGINT
 
+
+# Operations that read whole texts, or take a call of the C library for each row.
+_HEAVY = frozenset({Op.LIKE, Op.CONCAT, Op.REPLACE, Op.SPLIT_PART, Op.STRPOS, Op.POWER})
 
 # None is NULL. TIMESTAMP values are aware datetimes in UTC, DURATION values microseconds.
 Scalar = Constant
@@ -115,11 +135,11 @@ def columns_of(expression: Expression) -> Iterator[str]:
 
 
 def weight_of(expression: Expression) -> int:
-    """Return how much an expression computes for a row, in plain operations; LIKE and long texts
-    count as several."""
+    """Return how much an expression computes for a row, in plain operations; LIKE and its like and
+    long texts count as several."""
     match expression:
         case Call(op, args, _):
-            return (8 if op is Op.LIKE else 1) + sum(weight_of(arg) for arg in args)
+            return (8 if op in _HEAVY else 1) + sum(weight_of(arg) for arg in args)
         case Literal(str() as text, _):
             return 1 + len(text) // 64
     return 1

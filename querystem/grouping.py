@@ -23,16 +23,23 @@ class Function(enum.Enum):
     MIN = "min"
     MAX = "max"
     STDDEV = "stddev"  # of the sample, DOUBLE; NULL for fewer than two
+    STDDEV_POP = "stddev_pop"  # of all values
+    VARIANCE = "variance"  # of the sample, DOUBLE; NULL for fewer than two
+    VAR_POP = "var_pop"
+    PERCENTILE = "percentile"  # at a fraction, interpolated, DOUBLE
     FIRST = "first"  # by (ts, row_id), of the values that are not NULL
     LAST = "last"
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
+    """An aggregate of a grouping; only a percentile has a `fraction`."""
+
     function: Function
     argument: Expression | None
     distinct: bool
     type: Type
+    fraction: float | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ def grouping_to_json(grouping: Grouping) -> dict[str, Any]:
                 None if aggregate.argument is None else to_json(aggregate.argument),
                 aggregate.distinct,
                 str(aggregate.type),
+                *([] if aggregate.fraction is None else [aggregate.fraction]),
             ]
             for aggregate in grouping.aggregates
         ],
@@ -84,7 +92,8 @@ def grouping_from_json(form: Mapping[str, Any]) -> Grouping:
                 None if argument is None else from_json(argument),
                 distinct,
                 parse_type(type_),
+                *fraction,
             )
-            for function, argument, distinct, type_ in form["aggregates"]
+            for function, argument, distinct, type_, *fraction in form["aggregates"]
         ),
     )

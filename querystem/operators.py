@@ -136,6 +136,10 @@ class _TreeMaker:
             compared = f"{operand} {subquery.op.value} {subquery.query.outputs[0].name}"
             detail = f"{compared} AND {detail}" if detail else compared
         pattern, inputs = source_pattern(so_far, self.schemas), (operator, inner)
+        if subquery.grouping is not None:
+            both = _item_names([names, _output_name])
+            parts = [detail, *(_aggregate_text(a, both) for a in subquery.grouping.aggregates)]
+            detail = ", ".join(filter(None, parts))
         label = f"{names(subquery_column(number))}: {detail}".removesuffix(": ")
         return Operator(subquery.kind.value, label, pattern, inputs, part=subquery)
 
@@ -242,7 +246,9 @@ def _aggregate_text(aggregate: Aggregate, names: Names) -> str:
     if aggregate.argument is None:
         return aggregate.function.value
     distinct = "DISTINCT " if aggregate.distinct else ""
-    return f"{aggregate.function.value}({distinct}{_text(aggregate.argument, names)})"
+    fraction = "" if aggregate.fraction is None else f", {aggregate.fraction!r}"
+    argument = _text(aggregate.argument, names)
+    return f"{aggregate.function.value}({distinct}{argument}{fraction})"
 
 
 def _where_text(leg: Leg) -> str:

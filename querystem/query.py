@@ -168,7 +168,9 @@ class SubQuery:
     """A query inside an expression: a value for each combination of the From it stands in.
 
     Only rows for which `on` is true count. `on` names the From as item 0, whose columns have names
-    already, and the query as item 1. `operand` and `op` are those of ANY.
+    already, and the query as item 1. `operand` and `op` are those of ANY. With a `grouping`, which
+    has no keys, a scalar query is its aggregates over the rows that go with a combination: `value`
+    is an expression over them, and their arguments name columns as `on` does.
     """
 
     kind: SubQueryKind
@@ -176,9 +178,13 @@ class SubQuery:
     on: Expression = TRUE
     operand: Expression | None = None
     op: Op | None = None
+    grouping: Grouping | None = None
+    value: Expression | None = None
 
     @property
     def type(self) -> Type:
+        if self.value is not None:
+            return self.value.type
         first = self.query.outputs[0].expression.type
         return first if self.kind is SubQueryKind.SCALAR else BOOLEAN
 

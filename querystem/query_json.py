@@ -134,7 +134,11 @@ def _from_json(source: From, predicates: bool) -> dict[str, Any]:
 
 def _subquery_json(subquery: SubQuery, predicates: bool) -> dict[str, Any]:
     operand, op = subquery.operand, subquery.op
-    return {
+    form: dict[str, Any] = {}
+    if subquery.grouping is not None and subquery.value is not None:
+        form["grouping"] = grouping_to_json(subquery.grouping)
+        form["value"] = to_json(subquery.value)
+    return form | {
         "kind": subquery.kind.value,
         "query": _query_json(subquery.query, predicates),
         "on": to_json(subquery.on),
@@ -204,6 +208,8 @@ def _subquery(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> SubQu
         from_json(form["on"]),
         None if operand is None else from_json(operand),
         None if op is None else Op(op),
+        grouping_from_json(form["grouping"]) if "grouping" in form else None,
+        from_json(form["value"]) if "value" in form else None,
     )
 
 

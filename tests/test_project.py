@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "07d3dac0311b0736543da912dd1bd9b8157b32a6a2c0b1b129e28599aa459fd5"
+WIRE = "6170bca5cd99b0509bd13994aa5856366678b322ca0e961722226283d30b455b"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -278,6 +278,7 @@ def detail_from(message: pb.ErrorDetail) -> ErrorDetail:
         store_id=message.store_id,
         retry_after=_retry_after(message),
         current=_current(message),
+        trace_id=message.trace_id,
     )
 
 

@@ -19,6 +19,7 @@ from client_sdk._exceptions import ConnectionFailed, PsoupError, ServerError, Un
 from client_sdk._grpc.channels import Channels, CountedChannel, channel_options, from_rpc
 from client_sdk._grpc.stubs import CHECKSUM_METADATA, ChecksumStub
 from client_sdk._grpc.tls_mismatch import explain_mismatch, may_be_mismatch
+from client_sdk._tracing import client_span
 
 
 class Duplex(Protocol):
@@ -142,7 +143,9 @@ class GrpcTransport:
         # Taken after the token: if getting that fails, there is no channel to give back.
         channel, failure = self._channels.take(), None
         try:
-            yield CallStub(channel.target, channel.stub, metadata(token))
+            with client_span() as trace_metadata:
+                shown = (*(metadata(token) or ()), *trace_metadata)
+                yield CallStub(channel.target, channel.stub, shown)
         except grpc.RpcError as error:
             failure = self._failed(error, channel, token)
             raise failure from None
@@ -270,7 +273,9 @@ class AsyncGrpcTransport:
         token = await self._credentials.async_token()
         channel, failure = self._channels.take(), None
         try:
-            yield CallStub(channel.target, channel.stub, metadata(token))
+            with client_span() as trace_metadata:
+                shown = (*(metadata(token) or ()), *trace_metadata)
+                yield CallStub(channel.target, channel.stub, shown)
         except grpc.RpcError as error:
             target = channel.target
             failure = from_rpc(error, target)

@@ -19,20 +19,22 @@ from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Column, schema_of, utc
 
 # A list of dicts, a pyarrow Table or RecordBatch, or a pandas DataFrame. Rows for a keyed stream
-# may have `_op` "delete", which deletes their stream key, and `_expected`, the id of the row that
-# they may replace.
+# may have `_op` "delete", which deletes their stream key, or "patch", which sets the columns that
+# they have, and `_expected`, the id of the row that they may replace.
 Rows: TypeAlias = Any
 
 
 def to_table(rows: Rows, stream: Stream) -> pa.Table:
     """Return a table of exactly the stream's columns, in their order, and those of `_op` and
-    `_expected` that the rows have. Optional columns that rows leave out have their default.
+    `_expected` that the rows have. Optional columns that rows leave out have their default. If
+    there are patches, the table has only the columns that they set.
 
     Raises RowProblem.
     """
     table = _convert(rows, stream)
     _check_expected(table, stream)
-    times = [(stream.ordered_by, null_time)] if stream.ordered_by else []
+    has_time = stream.ordered_by is not None and stream.ordered_by in table.column_names
+    times = [(stream.ordered_by or "", null_time)] if has_time else []
     for name, problem in (*times, *((name, null_key) for name in stream.key)):
         if table.column(name).null_count:
             raise problem(table.column(name).is_null().index(True).as_py(), name)
@@ -108,11 +110,12 @@ def null_key(number: int, name: str) -> RowProblem:
     return RowProblem(message, detail=detail)
 
 
-# ---- what a row may have beside its columns, if the stream has a key: its operation, "row" or
-# "delete", and the id of the row that it expects to replace, -1 if it expects none
+# ---- what a row may have beside its columns, if the stream has a key: its operation, "row",
+# "delete" or "patch", and the id of the row that it expects to replace, -1 if it expects none
 
 OP = "_op"
 DELETE = "delete"
+PATCH = "patch"
 EXPECTED = "_expected"
 NO_ROW = -1
 BATCH_COLUMNS = (Column(OP, "TEXT"), Column(EXPECTED, "BIGINT"))
@@ -126,30 +129,74 @@ def deletes(keys: Iterable[Row]) -> list[dict[str, Any]]:
     return [{**key, OP: DELETE} for key in keys]
 
 
+def patches(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Return rows that set the columns which they have, and keep the others of their stream key."""
+    return [{**row, OP: PATCH} for row in rows]
+
+
 def required_columns(stream: Stream) -> set[str]:
     """Return the names of the columns that a delete must have."""
     return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
 
 
 def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], tuple[Column, ...]]:
-    """Return rows that have all of the stream's columns, and those of BATCH_COLUMNS that a row has.
+    """Return rows that have all columns of a table, and these: the stream's, and those of
+    BATCH_COLUMNS that a row has.
 
-    A delete may leave out the columns that it does not require. Raises RowProblem.
+    A delete may leave out the columns that it does not require. If there are patches, the table has
+    the columns that the first of them has, and all of them must have the same. Raises RowProblem.
     """
     names = {column.name for column in stream.columns}
     # The usual case, without operations and conditions, needs no copies of the rows.
     if all(row.keys() == names for row in rows):
-        return rows, ()
-    unneeded = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
+        return rows, stream.columns
+    patch = next((row for row in rows if row.get(OP) == PATCH), None)
     defaults = {column.name: column.default for column in stream.columns if column.optional}
+    if patch is not None:
+        names = {name for name in patch if name not in _BATCH_NAMES}
+        if not names <= {column.name for column in stream.columns} or not names >= {*stream.key}:
+            raise _wrong_patch(rows.index(patch), patch, stream)
+        defaults = {}
+    unneeded = dict.fromkeys(names - required_columns(stream)) if stream.key else {}
     whole: list[Row] = []
     for number, row in enumerate(rows):
         filled = {**(unneeded if row.get(OP) == DELETE else {}), **defaults, **row}
         if filled.keys() - _BATCH_NAMES != names:
             raise wrong_fields(number, [name for name in row if name not in _BATCH_NAMES], names)
         whole.append(filled)
+        if patch is not None and row.get(OP) not in (PATCH, DELETE):
+            _check_beside_patch(number, row, stream)
+    declared = (column for column in stream.columns if column.name in names)
     present = (column for column in BATCH_COLUMNS if any(column.name in row for row in rows))
-    return whole, tuple(present)
+    return whole, (*declared, *present)
+
+
+def _check_beside_patch(number: int, row: Row, stream: Stream) -> None:
+    """Raise RowProblem for a whole row of a batch whose patches do not set all columns."""
+    required = {column.name for column in stream.columns if not column.optional}
+    if not required <= row.keys():
+        raise wrong_fields(number, [name for name in row if name not in _BATCH_NAMES], required)
+
+
+def _wrong_patch(number: int, patch: Row, stream: Stream) -> RowProblem:
+    fields = [name for name in patch if name not in _BATCH_NAMES]
+    detail = ErrorDetail(
+        reason="WRONG_COLUMNS",
+        row=number,
+        expected=f"{', '.join(stream.key)} and others of the stream",
+        got=", ".join(map(str, fields)),
+        hint="A patch has the columns of the stream key, and those that it sets.",
+    )
+    return RowProblem(
+        f"row {number}: a patch without its key, or of unknown columns", detail=detail
+    )
+
+
+def has_patches(table: pa.Table) -> bool:
+    """Return whether a row of a table is a patch."""
+    if OP not in table.column_names or pa.types.is_null(table.column(OP).type):
+        return False
+    return bool(pc.any(pc.equal(table.column(OP), PATCH)).as_py())
 
 
 def has_conditions(table: pa.Table) -> bool:
@@ -179,6 +226,8 @@ def _check_expected(table: pa.Table, stream: Stream) -> None:
 def with_optional(table: pa.Table, stream: Stream) -> pa.Table:
     """Return the table with defaults for the optional columns that it leaves out, and with NULLs
     for those that a table of deletes may leave out."""
+    if stream.key and has_patches(table):
+        return table
     for column in stream.columns:
         if column.optional and column.name not in table.column_names:
             table = table.append_column(column.name, column.fill(table.num_rows))
@@ -223,10 +272,9 @@ _CONVERSION_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeErr
 
 def from_dicts(rows: Sequence[Mapping[str, Any]], stream: Stream) -> pa.Table:
     """Return a table of dicts, with those of BATCH_COLUMNS that a row has."""
-    rows, present = complete_rows(rows, stream)
-    arrays = [column_of([row[column.name] for row in rows], column) for column in stream.columns]
-    arrays += [column_of([row.get(column.name) for row in rows], column) for column in present]
-    return pa.Table.from_arrays(arrays, schema=schema_of((*stream.columns, *present)))
+    rows, columns = complete_rows(rows, stream)
+    arrays = [column_of([row.get(column.name) for row in rows], column) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=schema_of(columns))
 
 
 def column_of(values: list[Any], column: Column) -> pa.Array:
@@ -274,12 +322,21 @@ def from_arrow(table: pa.Table, stream: Stream) -> pa.Table:
     """Return the table in the stream's types, with those of BATCH_COLUMNS that it has."""
     table = with_optional(table, stream)
     present = (column for column in BATCH_COLUMNS if column.name in table.column_names)
-    columns = (*stream.columns, *present)
+    columns = (*_declared(table, stream), *present)
     names = {column.name for column in columns}
     if len(table.column_names) != len(names) or set(table.column_names) != names:
         raise wrong_fields(-1, table.column_names, names)
     arrays = [_cast(_one_chunk(table.column(column.name)), column) for column in columns]
     return pa.Table.from_arrays(arrays, schema=schema_of(columns))
+
+
+def _declared(table: pa.Table, stream: Stream) -> tuple[Column, ...]:
+    """Return the columns that a table must have: with patches, those that it has. The server says
+    which are missing for its other rows."""
+    if not stream.key or not has_patches(table):
+        return stream.columns
+    present = {*table.column_names, *stream.key}
+    return tuple(column for column in stream.columns if column.name in present)
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -13,22 +13,25 @@ from client_sdk.copies._changes.batch import AnswerChange, ChangeBatch
 from client_sdk.copies._copies import Copies
 from client_sdk.copies._file.catalog import Recovered
 from client_sdk.copies._file.records import CopyState
+from client_sdk.copies._leaving import Cleared, LoggedOut
 from client_sdk.copies._query.reading import Copy
 from client_sdk.copies._queue.batches import Doubtful, Queued, Rejected, Sent
 from client_sdk.copies._queue.conflicts import EditConflict
-from client_sdk.copies._sync.flow import Synced
 from client_sdk.copies._sync.items import Change
+from client_sdk.copies._sync.result import Synced
 from client_sdk.copies._sync.verify import Verified
 
 __all__ = [
     "AnswerChange",
     "Change",
     "ChangeBatch",
+    "Cleared",
     "Copies",
     "Copy",
     "CopyState",
     "Doubtful",
     "EditConflict",
+    "LoggedOut",
     "Queued",
     "Recovered",
     "Rejected",

@@ -19,22 +19,28 @@ from client_sdk._session import Closing, HandleLike, Session, handle_bytes
 from client_sdk._wire.values import Scalar, to_value
 from client_sdk.copies._changes.batch import ChangeBatch, leave_batch, open_batch
 from client_sdk.copies._changes.reported import ALL_CHANGES, WITH_OWN, WITHOUT_LEFT
+from client_sdk.copies._eviction import evict, note_reads
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
 from client_sdk.copies._file.clock import Clock, DeviceClock, machine_clock
+from client_sdk.copies._file.encryption import Key, encrypt, key_bytes
 from client_sdk.copies._file.file import CopyFile, SyncLock
 from client_sdk.copies._file.records import Declaration
+from client_sdk.copies._leaving import Leaving
 from client_sdk.copies._query.answers import CopyClock, Reading
 from client_sdk.copies._query.base_rows import require
 from client_sdk.copies._query.reading import Copy, Parameters, run_query
 from client_sdk.copies._queue.batches import Sent
-from client_sdk.copies._queue.outbox import OnConflict, Outbox
+from client_sdk.copies._queue.outbox import OnConflict
 from client_sdk.copies._queue.queue import QUEUE_BYTES
-from client_sdk.copies._sync.flow import Synced, SyncOptions, SyncRun, WatchRun, new_key
+from client_sdk.copies._sync.flow import SyncRun
+from client_sdk.copies._sync.opening import SyncOptions, new_key
+from client_sdk.copies._sync.result import Synced
 from client_sdk.copies._sync.verify import Verified, verify_copies
+from client_sdk.copies._sync.watch import WatchRun
 
 
-class Copies(Outbox, Closing):
+class Copies(Leaving, Closing):
     """Answers in a SQLite file, brought up to date by `sync`, and read without a connection.
 
         with Client("localhost:7181") as client, Copies("phone.db") as copies:
@@ -53,28 +59,58 @@ class Copies(Outbox, Closing):
         *,
         clock: Clock = machine_clock,
         queue_bytes: int = QUEUE_BYTES,
+        most_bytes: int | None = None,
+        key: Key | None = None,
     ) -> None:
         """Open the file, or create it. Raises CopyError.
 
-        `queue_bytes` limits what may wait to be sent.
+        With a `key`, 32 random bytes or a function that returns them, the file is encrypted; that
+        needs the extra `psoup[encrypted]`. Raises WrongKey if it has another key, or none.
+
+        `queue_bytes` limits what may wait to be sent. If the file has more than `most_bytes` after
+        a sync, the copies that were not read for the longest time are evicted: their rows are
+        removed, their declarations stay. Copies that are kept as pinned, and the queue, stay.
         """
-        self._open(CopyFile(path), clock, queue_bytes)
+        if most_bytes is not None and most_bytes <= 0:
+            raise ValueError(f"most_bytes is 1 or more, not {most_bytes}")
+        self._most_bytes = most_bytes
+        self._open(CopyFile(path, key_bytes(key)), clock, queue_bytes)
 
     @classmethod
     def in_memory(cls, *, clock: Clock = machine_clock, queue_bytes: int = QUEUE_BYTES) -> Copies:
         """Return copies without a file, which are gone when they are closed."""
         copies = cls.__new__(cls)
+        copies._most_bytes = None
         copies._open(CopyFile(None), clock, queue_bytes)
         return copies
 
     @staticmethod
-    def recover(path: str | os.PathLike[str]) -> Recovered:
+    def recover(path: str | os.PathLike[str], key: Key | None = None) -> Recovered:
         """Make a new file of what can be read of a damaged one, which is kept beside it.
 
         Copies are declared again, and received whole by the next sync. The queue is kept. Raises
-        CopyError.
+        CopyError; WrongKey if the file is encrypted with another `key`.
         """
-        return recover(path)
+        return recover(path, key)
+
+    @staticmethod
+    def encrypt(path: str | os.PathLike[str], key: Key) -> None:
+        """Encrypt a plain file, which no process may have open: a new file takes its place.
+
+        If this is interrupted, the file is as it was, or encrypted. The disk may still have blocks
+        of the plain file. Raises CopyError.
+        """
+        encrypt(path, key)
+
+    def rekey(self, key: Key) -> None:
+        """Encrypt the file with another key. Raises FileBusy if another process has it open.
+
+        If this is interrupted, the old key or the new one opens the file.
+        """
+        secret = key_bytes(key)
+        if secret is None:
+            raise ValueError("rekey() takes a key")
+        self._file.rekey(secret)
 
     def _open(self, file: CopyFile, clock: Clock, queue_bytes: int) -> None:
         device = clock if isinstance(clock, DeviceClock) else DeviceClock(clock)
@@ -97,6 +133,7 @@ class Copies(Outbox, Closing):
         base_rows: bool = False,
         changes: bool | Literal["without left", "with own"] = False,
         edits: bool = False,
+        pinned: bool = False,
     ) -> Copy:
         """Declare a copy, by the text of its query or by the handle of a registration, and return
         it.
@@ -114,7 +151,7 @@ class Copies(Outbox, Closing):
 
         With `edits`, rows that this file has queued are in the answer at once, and `Copy.pending`
         says which. If only the store can tell what they do to the answer, the first sync says so,
-        and the copy is kept without edits.
+        and the copy is kept without edits. A `pinned` copy is never evicted.
         """
         if (sql is None) == (handle is None):
             raise ValueError("keep() takes the text of a query or a handle, and not both")
@@ -140,6 +177,7 @@ class Copies(Outbox, Closing):
             handle=b"" if handle is None else handle_bytes(handle),
             changes=_changes(changes),
             edits=edits,
+            pinned=pinned,
         )
         with self._file.writing(durable=True) as connection:
             catalog.declare(connection, declared)
@@ -224,9 +262,20 @@ class Copies(Outbox, Closing):
         try:
             sent = (yield from self._sent(session, on_conflict)) if options.send else Sent()
             synced = yield from SyncRun(self._file, session, options, self._clock).flow()
-            return replace(synced, sent=sent)
+            return replace(synced, sent=sent, evicted=self._evict())
         finally:
             self._lock.release()
+
+    def _evict(self) -> tuple[str, ...]:
+        """Remove rows of copies if the file is larger than it may be; return their names."""
+        if self._most_bytes is None:
+            return ()
+        self._note_reads()
+        return evict(self._file, self._most_bytes, self._clock.micros())
+
+    def _note_reads(self) -> None:
+        read_at, self._now.read_at = self._now.read_at, {}
+        note_reads(self._file, read_at)
 
     def watch(
         self,
@@ -311,6 +360,10 @@ class Copies(Outbox, Closing):
                 rows = run_query(connection, sql, parameters, copies)
             except LocalQueryProblem as problem:
                 raise _explained(problem, records) from problem.__cause__
+        # Which copies the text reads is not known exactly: those whose names are in it count.
+        for record, _ in copies:
+            if record.name.casefold() in sql.casefold():
+                self._now.note_read(record)
         for record, reading in copies if now is None else ():
             self._now.note(record, reading.moment.now)
         return rows
@@ -330,11 +383,15 @@ class Copies(Outbox, Closing):
         and ValueError for a copy that is kept without changes.
         """
         batch = open_batch(self._file, self._now, name)
+        with self._file.reading() as connection:
+            self._now.note_read(catalog.find(connection, name))
         yield batch
         leave_batch(self._file, batch)
 
     def close(self) -> None:
         """Close the file. May be called twice."""
+        if self._most_bytes is not None and not self._file.closed:
+            self._note_reads()
         self._file.close()
 
 

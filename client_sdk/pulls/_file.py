@@ -41,6 +41,7 @@ _PULL_FIELDS = (
     "csv_safe",
     "changes_to",
     "changes_secret_file",
+    "key_file",
 )
 
 
@@ -272,6 +273,7 @@ PULL_KEYS: dict[str, Reader] = {
     "to": _path,
     "changes_to": _changes_target,
     "changes_secret_file": _path,
+    "key_file": _path,
 }
 SHARED_KEYS: dict[str, Reader] = {
     "format": _format,

@@ -73,10 +73,11 @@ class Pull:
     Give `sql`, which the pull registers itself, with a client key kept in its state; or `key`, the
     client key of a registration of the owner, which with `sql` too is registered if there is none;
     or `handle`, in hexadecimal. `state` is the file of the offline copy, by default beside the
-    output. Changes of the answer are appended to `changes_to`, if it is given: JSON lines, a Delta
-    table, or the URL of a receiver, signed by the secret in `changes_secret_file`. With `always`
-    the output is written even if it has the answer already. With `csv_safe` a TEXT in CSV that a
-    spreadsheet would take for a formula has an apostrophe before it.
+    output; it is encrypted if `key_file` has a key. Changes of the answer are appended to
+    `changes_to`, if it is given: JSON lines, a Delta table, or the URL of a receiver, signed by the
+    secret in `changes_secret_file`. With `always` the output is written even if it has the answer
+    already. With `csv_safe` a TEXT in CSV that a spreadsheet would take for a formula has an
+    apostrophe before it.
 
     Raises BadPull, whose message begins with the field, if the values don't fit together.
     """
@@ -92,6 +93,7 @@ class Pull:
     priority: int = 0
     format: str = ""
     state: Path | None = None
+    key_file: Path | None = None
     schedule: Schedule | None = None
     always: bool = False
     csv_safe: bool = False
@@ -142,6 +144,22 @@ class Pull:
     @property
     def state_path(self) -> Path:
         return self.state or self.to.with_name(f"{self.to.name}.psoup")
+
+    def state_key(self) -> bytes | None:
+        """Return the key of the state, 32 bytes or 64 hexadecimal digits in `key_file`; None for a
+        plain state. Raises BadPull.
+        """
+        if self.key_file is None:
+            return None
+        try:
+            content = self.key_file.read_bytes()
+            return content if len(content) == 32 else bytes.fromhex(content.decode().strip())
+        except OSError as error:
+            raise BadPull(f"key_file: {self.key_file}: {error.strerror}") from None
+        except ValueError:
+            raise BadPull(
+                f"key_file: {self.key_file} has neither 32 bytes nor 64 hexadecimal digits"
+            ) from None
 
     @property
     def receipt_path(self) -> Path:

@@ -108,7 +108,7 @@ def _up_to_date(works: list[_Work], client: Client, stack: ExitStack) -> None:
     """Sync and deliver all pulls. Raises PsoupError for what concerns all of them."""
     if not _unfailed(works):
         return
-    copies = stack.enter_context(Copies(works[0].pull.state_path))
+    copies = stack.enter_context(Copies(works[0].pull.state_path, key=works[0].pull.state_key()))
     for work in works:
         work.attempt(lambda work: _declare(work, copies, client))
     _sync(_unfailed(works), copies, client)

@@ -44,7 +44,7 @@ def watch_pull(
 
 def _wait_for_news(client: Client, pull: Pull) -> None:
     """Return when the copy has changed. What it received is in it, for the next pull to write."""
-    with Copies(pull.state_path) as copies:
+    with Copies(pull.state_path, key=pull.state_key()) as copies:
         rounds = copies.watch(client, only=[pull.name])
         try:
             for synced in rounds:

@@ -19,14 +19,34 @@ class Action(Enum):
 
 
 _ALL = frozenset(Action)
-# Roles that need no grant. An operator is an administrator of every tenant, and of the store.
+# Roles that need no grant. An operator is an administrator of every tenant, and of the store. A
+# monitor reads how the store is, on a web port, and makes no calls.
 BUILT_IN: Mapping[str, frozenset[Action]] = {
     "operator": _ALL,
     "administrator": _ALL,
     "developer": frozenset({Action.DEFINE, Action.PUBLISH, Action.REGISTER, Action.READ}),
     "publisher": frozenset({Action.PUBLISH}),
     "reader": frozenset({Action.REGISTER, Action.READ}),
+    "monitor": frozenset(),
 }
+OPERATOR, MONITOR = "operator", "monitor"
+# Roles that see all tenants, so that only an operator gives them.
+STORE_ROLES = frozenset({OPERATOR, MONITOR})
+
+
+def operates(caller: Principal) -> bool:
+    """Return True if a caller is an operator of the store."""
+    return caller.anyone or OPERATOR in caller.roles
+
+
+def monitors(caller: Principal) -> bool:
+    """Return True if a caller may read the metrics of the store, and what it lacks."""
+    return operates(caller) or MONITOR in caller.roles
+
+
+def only_monitors(caller: Principal) -> bool:
+    """Return True if a caller may do nothing else, whatever its owner was granted."""
+    return caller.roles == {MONITOR}
 
 
 def may(state: State, caller: Principal, action: Action, object_id: int = 0) -> bool:

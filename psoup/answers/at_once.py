@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from datastem.stem import NotInMemory
+from datastem.stem_view import NotInMemory
 from psoup.answers.matching.matcher import Work
 from psoup.errors import TooMuchWork
 from querystem.pace import paced

@@ -19,7 +19,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part, Picked
 from datastem.instants import SINCE_EVER
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.planning.plan import LegPlan
 from psoup.answers.rows.leg_rows import LegRows, outputs_of
 from psoup.errors import RowsGone

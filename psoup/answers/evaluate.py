@@ -37,7 +37,7 @@ from querystem.combine import Combining, JoinRun, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.grouping import Grouping
 from querystem.join import JoinRoom
-from querystem.query import From, Leg, Query
+from querystem.query import From, Leg, Query, has_joins
 from results.window import CountWindow
 
 # The greatest weight of a query that is answered on the event loop: as a rule it takes well under a
@@ -78,7 +78,8 @@ def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) 
     else:
         combinations = combined(plan, legs, matchers, limits, memo, fold=True)
         shape = arrange if combinations.grouped else _whole_answer
-        batches = [shape(plan.query, combinations.rows)]
+        with matchers.work.stage("shape"):
+            batches = [shape(plan.query, combinations.rows)]
         return Answer(batches, plan.answered, matchers.work.rows, combinations.pairs)
     return Answer(batches, plan.answered, matchers.work.rows)
 
@@ -91,7 +92,8 @@ def evaluate_in_chunks(
     if not isinstance(plan.query.source, Leg) or not plan.query.plain:
         return evaluate(plan, matchers, memo, limits)
     (rows,) = legs_of(plan, matchers, memo)
-    picked, chunks = choose_in_chunks(plan.query, rows, chunk_bytes)
+    with matchers.work.stage("take"):
+        picked, chunks = choose_in_chunks(plan.query, rows, chunk_bytes)
     if chunks:
         # The client may read for long, so the answer must not keep rows in memory.
         leg = plan.leg.released()
@@ -133,7 +135,8 @@ def _is_plain(plan: Plan) -> bool:
 
 def legs_of(plan: Plan, matchers: LegMatchers, memo: Memo) -> list[LegRows]:
     """Return the rows of each leg of a plan."""
-    return [leg_rows(leg, matchers.of(leg), memo) for leg in plan.legs]
+    with matchers.work.stage("window"):
+        return [leg_rows(leg, matchers.of(leg), memo) for leg in plan.legs]
 
 
 def leg_rows(leg: LegPlan, matcher: MatchSource, memo: Memo) -> LegRows:
@@ -154,20 +157,25 @@ class Selection:
     def answer(self, picked: Picked | None = None) -> Sequence[pa.RecordBatch]:
         """Return the query's outputs, in order; from the rows `picked`, if they are found
         already."""
-        query = self.query
+        query, work = self.query, self.rows.matcher.work
         if query.grouping is not None:
-            return [arrange(query, self.matched(picked))]
-        picked = self.rows.picked() if picked is None else picked
-        return outputs_of(query, self.rows.leg.schema, picked)
+            groups = self.matched(picked)
+            with work.stage("shape"):
+                return [arrange(query, groups)]
+        with work.stage("take"):
+            picked = self.rows.picked() if picked is None else picked
+        with work.stage("shape"):
+            return outputs_of(query, self.rows.leg.schema, picked)
 
     def matched(self, picked: Picked | None = None) -> pa.RecordBatch:
         """Return the matching rows in any order, or their groups, as `arrange` and `identified`
         take them."""
         grouping = self.query.grouping
-        if grouping is not None and picked is None:
-            return finish(grouping, self._folded(grouping))
-        picked = self.rows.picked() if picked is None else picked
-        return rows_or_groups(self.query, [self.rows.gather(picked, self.query.reads)])
+        with self.rows.matcher.work.stage("take" if grouping is None else "aggregate"):
+            if grouping is not None and picked is None:
+                return finish(grouping, self._folded(grouping))
+            picked = self.rows.picked() if picked is None else picked
+            return rows_or_groups(self.query, [self.rows.gather(picked, self.query.reads)])
 
     def _folded(self, grouping: Grouping) -> Partial:
         rows, reads = self.rows, self.query.reads
@@ -228,7 +236,8 @@ def combined(
     composing = plan.composing
     if plan.composite is not None:
         try:
-            return _with_stored(plan, plan.composite, legs, matchers, limits, memo, parts, fold)
+            with matchers.work.stage("take"):
+                return _with_stored(plan, plan.composite, legs, matchers, limits, memo, parts, fold)
         except (CorruptStore, DataFileGone) as damage:
             # Only combinations can be joined again; damaged rows of a stream can't be replaced.
             if not damage.file.startswith(f"stems/{plan.composite.composite_id}/"):
@@ -237,7 +246,10 @@ def combined(
             composing = True
     if composing and matchers.work.limit is None:
         raise Uncovered
-    return joined(plan, leg_inputs(plan, legs), limits, parts)
+    with matchers.work.stage("take"):
+        inputs = leg_inputs(plan, legs)
+    with matchers.work.stage("join" if has_joins(plan.query.source) else "combine"):
+        return joined(plan, inputs, limits, parts)
 
 
 def joined(

@@ -15,6 +15,7 @@ from psoup.answers.matching.implied import ImpliedFinder
 from psoup.answers.matching.match_files import MatchFileCache
 from psoup.answers.matching.matcher import Matcher, Work
 from psoup.answers.matching.permitted_rows import MatchSource, PermittedMatches, PermittedRows
+from psoup.answers.matching.watched import WatchedMatcher
 from psoup.answers.planning.plan import (
     CompositePlan,
     LegPlan,
@@ -31,6 +32,7 @@ from psoup.answers.refresh.settling import settled
 from psoup.answers.replicas.epoch_files import EpochView
 from psoup.answers.replicas.view import View
 from psoup.answers.rows.key_rows import KeyRows
+from psoup.answers.stages import Stages
 from psoup.store import Store, StreamState
 from querystem.expressions import Expression
 from results.match_cache import MatchCache
@@ -75,6 +77,10 @@ class AnswerMaker:
         """The bytes that the caches hold."""
         return self.matches.used + self.memo.used + self.match_files.used
 
+    def forget(self) -> None:
+        """Drop what was computed from rows, since some of them are erased."""
+        self.memo.clear()
+
     def answer(self, view: View, question: Question) -> Answer:
         """Return the answer to a question. Raises what `plan` raises, FileNotFoundError,
         TooMuchWork."""
@@ -105,9 +111,16 @@ class AnswerMaker:
         oldest = oldest_retained(stream.schema, view.now_of(stream))
         return KeyRows(stream.schema, stem, keyed, oldest, filler.policy(stream.id))
 
-    def work(self, *, wait_for_engine: bool = False, bound: bool = False) -> Work:
+    def work(
+        self,
+        *,
+        wait_for_engine: bool = False,
+        bound: bool = False,
+        stages: Stages | None = None,
+    ) -> Work:
         """Return the budget of one answer. `bound` says that policies bind the caller."""
-        return Work(None if wait_for_engine else self.compute_rows, bound=bound)
+        limit = None if wait_for_engine else self.compute_rows
+        return Work(limit, bound=bound, stages=stages)
 
     def settle(self, plan: Plan, work: Work) -> Plan:
         """Return the plan as of its last refresh points. It reads files if rows or events decide
@@ -146,7 +159,9 @@ class PlanMatchers:
 
     def of(self, leg: LegPlan) -> MatchSource:
         subject = leg.predicate_id, leg.stream_id, leg.leg.where
-        return self._permitted(self._matcher(*subject, leg.neighbours), leg.policy)
+        matcher = self._permitted(self._matcher(*subject, leg.neighbours), leg.policy)
+        stages = self.work.stages
+        return matcher if stages is None else WatchedMatcher(matcher, stages)
 
     def of_triggers(self, triggers: Triggers) -> MatchSource:
         subject = triggers.predicate_id, triggers.stream_id, triggers.where

@@ -20,6 +20,7 @@ from psoup.cli import (
     config,
     copies,
     credentials,
+    erase,
     explain,
     health,
     keys,
@@ -36,6 +37,7 @@ from psoup.cli import (
     status,
     streams,
     top,
+    upgrade,
     views,
 )
 from psoup.cli.connection import Connection
@@ -191,6 +193,8 @@ cli.add_command(backup.backup)
 cli.add_command(restore.restore)
 cli.add_command(check.check)
 cli.add_command(rebuild.rebuild)
+cli.add_command(upgrade.upgrade)
+cli.add_command(erase.erase)
 cli.add_command(administer.grant)
 cli.add_command(administer.quota)
 cli.add_command(administer.audit)

@@ -24,8 +24,8 @@ def grant() -> None:
     """Grants: what roles and owners of a tenant may do, beyond what built-in roles allow.
 
     Actions are define, publish, register, read and administer, on a stream, a view or ALL. The
-    built-in roles are operator, administrator, developer, publisher and reader; any other name is
-    a role that may do only what it was granted. `psoup key create` gives roles to a caller.
+    built-in roles are operator, monitor, administrator, developer, publisher and reader; any other
+    name is a role that may do only what it was granted. `psoup key create` gives roles to a caller.
 
     \b
     psoup grant make "GRANT read, register ON orders TO ROLE field"

@@ -15,6 +15,7 @@ from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_changes import changes
 from psoup.cli.copy_conflicts import conflicts, resolve
 from psoup.cli.copy_file import COPIES, connection_of, opened, streams_with_edits, when_shown
+from psoup.cli.copy_leaving import clear, log_out
 from psoup.cli.copy_queue import move, publish, report_sent, send
 from psoup.cli.copy_rows import pending, query, rows
 from psoup.cli.output import SentenceGroup, as_json, counted, echo, grid, note
@@ -79,6 +80,7 @@ def copy() -> None:
     help="Show queued rows in the answer at once. Needs pip install 'psoup[offline]'.",
 )
 @click.option("--with-own", is_flag=True, help="With --changes and --edits: report own edits too.")
+@click.option("--pinned", is_flag=True, help="Never evict it: see psoup copy sync --most-bytes.")
 def keep(
     file: Path,
     name: str,
@@ -94,6 +96,7 @@ def keep(
     without_left: bool,
     edits: bool,
     with_own: bool,
+    pinned: bool,
 ) -> None:
     """Declare that FILE keeps the answer of a query as NAME. Needs no connection.
 
@@ -130,6 +133,7 @@ def keep(
             base_rows=base_rows,
             changes=_kept_changes(with_changes, without_left, with_own),
             edits=edits,
+            pinned=pinned,
         )
     note(f"{file.name} keeps {name}; psoup copy sync {file} brings it up to date")
 
@@ -166,6 +170,11 @@ def forget(file: Path, name: str) -> None:
 )
 @click.option("--one-position", is_flag=True, help="Bring all copies to one position of the log.")
 @click.option("--keep-queue", is_flag=True, help="Do not send queued rows.")
+@click.option(
+    "--most-bytes",
+    metavar="SIZE",
+    help="Evict the copies that were not read for the longest time if FILE is larger, as 50MB.",
+)
 @click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_context
 def sync(
@@ -176,20 +185,23 @@ def sync(
     away: str | None,
     one_position: bool,
     keep_queue: bool,
+    most_bytes: str | None,
     as_json_: bool,
 ) -> None:
     """Bring the copies of FILE (or only NAMES) up to date, in one round trip.
 
     Sends queued rows first, and registers queries that are not registered yet. With --budget the
     remaining rows come with the next sync; until a copy is complete, its old answer stays.
-    Give --away if you will be offline: rows may enter a window by time alone.
+    Give --away if you will be offline: rows may enter a window by time alone. Copies that were
+    evicted are received again if you name them.
 
     \b
     psoup copy sync phone.db
     psoup copy sync phone.db --budget 100kB --away 8h
     psoup copy sync phone.db dear fleet --one-position
     """
-    with opened(file) as copies, connection_of(context).client() as client:
+    limit = None if most_bytes is None else size(most_bytes)
+    with opened(file, limit) as copies, connection_of(context).client() as client:
         try:
             synced = copies.sync(
                 client,
@@ -378,6 +390,9 @@ def _report(synced: Synced) -> None:
     heads = ["copy", "status", "received", "removed", "repaired", ""]
     grid(heads, map(_line, synced.items()), empty="no copies yet; psoup copy keep declares one")
     note(f"{counted(synced.received_bytes, 'byte')} received")
+    if synced.evicted:
+        names = ", ".join(synced.evicted)
+        note(f"evicted to make room: {names}; psoup copy sync FILE NAME receives one again")
     for name, change in synced.items():
         if change.error is not None:
             show(change.error)
@@ -403,7 +418,8 @@ def _change_text(change: Change) -> str:
 def _json(synced: Synced) -> str:
     received = synced.received_bytes
     copies, sent = _plain(synced.items()), _sent(synced.sent)
-    return as_json({"copies": copies, "sent": sent, "received_bytes": received})
+    evicted = list(synced.evicted)
+    return as_json({"copies": copies, "sent": sent, "received_bytes": received, "evicted": evicted})
 
 
 def _plain(changes: Iterable[tuple[str, Change]]) -> dict[str, Any]:
@@ -446,5 +462,7 @@ for _command in (
     resend,
     discard,
     move,
+    clear,
+    log_out,
 ):
     copy.add_command(_command)

@@ -18,10 +18,10 @@ NEW_COPIES = click.Path(dir_okay=False, path_type=Path)
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[Copies]:
+def opened(file: Path, most_bytes: int | None = None) -> Iterator[Copies]:
     """Open the copies of a file; raise a Problem for what the SDK reports as misuse."""
     try:
-        with Copies(file) as copies:
+        with Copies(file, most_bytes=most_bytes) as copies:
             yield copies
     except (ValueError, TypeError, ModuleNotFoundError) as error:
         fail(str(error))

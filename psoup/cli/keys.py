@@ -50,8 +50,8 @@ def key() -> None:
     "--role",
     "roles",
     multiple=True,
-    help="operator, administrator, developer, publisher, reader, or a role with grants. May be "
-    "repeated.",
+    help="operator, monitor, administrator, developer, publisher, reader, or a role with grants. "
+    "May be repeated.",
 )
 @click.option(
     "--claims",

@@ -82,7 +82,8 @@ def publish(
     itself.
 
     For a stream with a KEY the file may have a column _op: "delete" for a line that deletes its
-    stream key, "row" or nothing for any other. A delete needs only its key and the event time. It
+    stream key, "patch" for one that sets only the columns of the file and keeps the others, "row"
+    or nothing for any other. A delete needs only its key and the event time, a patch its key. It
     may have a column _expected, too: the row_id of the row that a line may replace, -1 if there
     must be none. The file is published in pieces; if another row is there, that piece is refused.
 

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="STORE holds a copy made by other means already. Stop servers and engine first.",
 )
-def restore(folders: tuple[Path, ...], at: str | None, in_place: bool) -> None:
+@click.option(
+    "--erased",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Erase again what was erased since: a file of `psoup erase --list`.",
+)
+def restore(folders: tuple[Path, ...], at: str | None, in_place: bool, erased: Path | None) -> None:
     """Make a store in an empty folder from a back-up of `psoup backup`.
 
     TARGET is the folder of all back-ups, or that of one of them. Clients notice the restore: their
@@ -46,34 +52,38 @@ def restore(folders: tuple[Path, ...], at: str | None, in_place: bool) -> None:
     \b
     psoup restore /mnt/backups/store ./store
     psoup restore /mnt/backups/store ./store --at 2026-11-16T09:00:00
+    psoup restore /mnt/backups/store ./store --erased erased.json
     psoup restore --in-place ./store
     """
     if in_place:
-        if len(folders) != 1 or at is not None:
-            fail("--in-place takes one folder, and no --at")
+        if len(folders) != 1 or at is not None or erased is not None:
+            fail("--in-place takes one folder, and neither --at nor --erased")
         _restore_in_place(folders[0])
     elif len(folders) != 2:
         fail("write `psoup restore TARGET STORE`, or `psoup restore --in-place STORE`")
     else:
-        _restore(*folders, at)
+        _restore(*folders, at, erased)
 
 
-def _restore(target: Path, store: Path, at: str | None) -> None:
+def _restore(target: Path, store: Path, at: str | None, erased: Path | None) -> None:
     require("server")
     from psoup.store import StoreError
+    from psoup.store.backup.erased import ErasureList
     from psoup.store.backup.restoring import restore
     from psoup.store.errors import BackupFailed
 
     set_umask()
     try:
         point = None if at is None else _point(at)
+        erasures = None if erased is None else ErasureList.read(erased)
         with CopyProgress(f"restoring {store}") as progress:
-            report = restore(target, store, point, progress)
+            report = restore(target, store, point, progress, erasures)
     except (BackupFailed, StoreError, OSError) as error:
         refuse(f"the store was not restored: {error}")
     note(
         f"{store} is {report.generation.path.name} up to log version {report.log_end}: "
         f"{counted(report.files, 'file')}",
+        *([f"{counted(report.erased_rows, 'row')} erased again"] if erased else []),
         "start the servers and the engine",
     )
 

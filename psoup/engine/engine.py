@@ -11,6 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +35,7 @@ from psoup.store.delta.reading import DataFileGone
 from psoup.store.errors import CorruptStore
 from psoup.store.log.position import Position
 from psoup.store.store import Store
+from psoup.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,9 @@ class Engine:
         settings: EngineSettings | None = None,
         lock: EngineLock | None = None,
         metrics: EngineMetrics | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._metrics = metrics or EngineMetrics()
         self._store = store
         self._spark = spark
@@ -67,6 +72,8 @@ class Engine:
         self._stopping = threading.Event()
         self._arrivals: Arrivals | None = None
         self._idle = False
+        # Counts what the loop does, so that others see that it does not hang.
+        self.moves = 0
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
 
@@ -80,7 +87,7 @@ class Engine:
             self._growing = Growing(self._spark, self._settings)
             self._reclosing = Reclosing(self._spark, self._settings)
             self._slices: deque[Chore] = deque([self._backfill, self._growing, self._reclosing])
-            self._maintenance = Maintenance(self._spark, self._settings)
+            self._maintenance = Maintenance(self._spark, self._settings, self._has_jobs)
             self._keep_alive = KeepAlive(self._spark, self._settings)
             self._arrivals = Arrivals.open([self._store.log.folder.log])
             self._thread.start()
@@ -125,6 +132,7 @@ class Engine:
                 self._changed.wait(0.1)
 
     def _set_idle(self, idle: bool) -> None:
+        self.moves += 1
         with self._changed:
             self._idle = idle
             self._changed.notify_all()
@@ -145,6 +153,11 @@ class Engine:
         finally:
             self._growing.stop()
             self._reclosing.stop()
+
+    def _has_jobs(self) -> bool:
+        """Return True if Spark joins rows or derives closures beside the loop."""
+        waits = self._growing.idle_in, self._reclosing.idle_in(self._ledger)
+        return any(wait is not None for wait in waits)
 
     def _idle_in(self) -> float | None:
         """Return the seconds until there is work without an event of the log; None if there is
@@ -169,6 +182,7 @@ class Engine:
         next_version = self._ledger.epoch.log_version + 1
         while now < deadline and not self._stopping.is_set():
             if now >= next_look:
+                self.moves += 1
                 # An idle engine makes no commits that could conflict.
                 self._ledger.fence.check()
                 if self._has_new_commits():
@@ -241,11 +255,23 @@ class Engine:
             self._settings, self._spark.sparkContext.defaultParallelism
         )
         stretch = next_stretch(self._store.log.folder, ledger.epoch.log_version, limits)
-        if stretch.end > ledger.epoch.log_version:
+        before = ledger.epoch.log_version
+        if stretch.end > before:
             rows = _row_count(ledger)
-            with self._metrics.timed("step"):
+            with self._metrics.timed("step"), self._traced() as span:
                 take_step(ledger, self._spark, stretch, self._settings, self._memory)
-            self._metrics.end_step(_row_count(ledger) - rows)
+                rows = _row_count(ledger) - rows
+                if span is not None:
+                    commits = stretch.end - before
+                    span.set_attributes(
+                        {
+                            "psoup.epoch": ledger.epoch.number,
+                            "psoup.rows": rows,
+                            "psoup.commits": commits,
+                            "psoup.streams": len(ledger.state.streams),
+                        }
+                    )
+            self._metrics.end_step(rows)
             # Wake the threads that wait for the position of this step.
             self._set_idle(idle=False)
         self._keep_alive.advance(ledger)
@@ -256,6 +282,10 @@ class Engine:
             had_chore = self._maintenance.advance(ledger)
         self._metrics.end_round(ledger)
         return had_chore or busy
+
+    def _traced(self) -> AbstractContextManager[Any]:
+        """Return the trace of a step; one that does nothing if none are sent."""
+        return nullcontext() if self._tracing is None else self._tracing.span("psoup.step")
 
     def _slice(self, ledger: Ledger) -> bool:
         """Do a slice of back-fill or of a composite, or take derived closures; return False if

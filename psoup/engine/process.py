@@ -27,8 +27,11 @@ from psoup.engine.spark.session import make_scratch, open_session
 from psoup.monitoring import settings as monitoring
 from psoup.monitoring.settings import MonitoringSettings
 from psoup.monitoring.thread import ListenerThread
+from psoup.reloading import ReloadableOptions, hangup_reloads
+from psoup.service_manager import ServiceManager
 from psoup.store import Store, StoreError
 from psoup.store.delta.durable import MIN_GRACE_SECONDS
+from psoup.tracing import open_tracing
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +44,22 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT (return 0) or a failure (return 1)."""
-    options = _parse(arguments)
-    process_log.start_log(process_log.read_options(options))
+    reloadable = ReloadableOptions(make_parser, "engine", arguments)
+    options = _read(reloadable)
+    process_log.start_log(reloadable.log)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     ending = threading.Event()
+    manager = ServiceManager.of_environment()
     _listen(ending)
+    if hangup_reloads():
+        signal.signal(signal.SIGHUP, lambda *_: reloadable.reload())
+    else:
+        signal.signal(signal.SIGHUP, lambda *_: ending.set())
     if options.end_with_stdin:
         lifeline.end_with_stdin()
     try:
         umask.set_umask(options.umask, options.store)
-        _run(options, ending)
+        _run(options, ending, manager)
     except (EngineError, StoreError, argparse.ArgumentTypeError) as error:
         log.error("the engine ends: %s", error, exc_info=error.__cause__)
         return 1
@@ -62,10 +71,9 @@ def _listen(ending: threading.Event) -> None:
         signal.signal(number, lambda *_: ending.set())
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = make_parser()
-    options = configuration.parse_configured(parser, "engine", arguments)
-    options.monitoring = monitoring.read_options(parser, options)
+def _read(reloadable: ReloadableOptions) -> argparse.Namespace:
+    options = reloadable.values
+    options.monitoring = monitoring.read_options(reloadable.parser, options)
     return options
 
 
@@ -207,7 +215,7 @@ def _metrics(settings: MonitoringSettings | None) -> Iterator[EngineMetrics]:
         thread.stop()
 
 
-def _run(options: argparse.Namespace, ending: threading.Event) -> None:
+def _run(options: argparse.Namespace, ending: threading.Event, manager: ServiceManager) -> None:
     settings = replace(
         EngineSettings(),
         poll=options.poll_ms / 1000,
@@ -219,6 +227,10 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
         task_bytes=options.task_bytes,
         slice_seconds=options.slice_seconds,
     )
+    try:
+        tracing = open_tracing("engine")
+    except ValueError as error:
+        raise EngineError(str(error)) from None
     store = Store.open(options.store, create=True)
     lock = EngineLock(store.root)
     if not options.standby:
@@ -236,13 +248,16 @@ def _run(options: argparse.Namespace, ending: threading.Event) -> None:
                 # So that Spark has loaded what the first step needs.
                 run_empty_job(spark)
                 print("engine stands by", flush=True)
-                free_store = stand_by(store.root, lock, ending)
+                manager.ready()
+                free_store = stand_by(store.root, lock, ending, manager.beat)
                 if free_store is None:
                     return
                 store = free_store
             with _metrics(options.monitoring) as metrics:
-                serve(Engine(store, spark, settings, lock, metrics), ending)
+                serve(Engine(store, spark, settings, lock, metrics, tracing), ending, manager)
         finally:
             spark.stop()
     finally:
+        if tracing is not None:
+            tracing.close()
         shutil.rmtree(scratch, ignore_errors=True)

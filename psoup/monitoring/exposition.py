@@ -39,6 +39,9 @@ class Exposition:
         self._made_at = float("-inf")
 
     async def page(self, request: PageRequest) -> PageReply:
+        return await self.reply()
+
+    async def reply(self) -> PageReply:
         async with self._lock:
             if time.monotonic() - self._made_at >= _LEAST_AGE_SECONDS:
                 self._look()

@@ -25,9 +25,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from psoup.access.actions import Action
-from psoup.access.principal import ANYONE
+from psoup.access.principal import ANYONE, Principal
 from psoup.errors import BadRequest
 from psoup.server.call import Call
+from psoup.server.call_trace import CallTrace
 from psoup.server.core import Core
 from psoup.server.permission import check_call, rule_of
 from psoup.server.sharing.gate import Gate
@@ -77,6 +78,7 @@ class _Ending:
     call: Call | None = None
     code: str = _CANCELLED
     reason: str = ""
+    trace: CallTrace | None = None
 
 
 class OtherDoor:
@@ -103,7 +105,8 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             _MAX_OPEN_CALLS, "calls without a credential", "", 10, _MAX_OPEN_CALLS_PER_CONNECTION
         )
         self._guarded: dict[str, Handler] = {}
-        self._slow_seconds = core.settings.log.call_seconds
+        # Calls that take so long get a line of the log; None for none.
+        self.slow_seconds = core.settings.log.call_seconds
 
     async def intercept_service(
         self, continuation: Find, details: grpc.HandlerCallDetails
@@ -123,15 +126,18 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             self._guarded[method] = guard(handler, method)
         return self._guarded[method]
 
-    async def _call(self, method: str, context: Context) -> Call:
+    async def _call(self, method: str, context: Context, trace: CallTrace | None) -> Call:
         """Identify the caller, and make the call. Raise Unauthenticated."""
-        if method.startswith(_OPEN):
-            principal = ANYONE
-        else:
-            # First: whether a key was revoked is in the log too.
-            await self._core.follower.attend()
-            principal = await self._core.authenticator.principal(context)
-        return Call(principal, context.peer(), context.time_remaining())
+        principal = ANYONE if method.startswith(_OPEN) else await self.identify(context)
+        call = Call(principal, context.peer(), context.time_remaining())
+        call.trace = trace
+        return call
+
+    async def identify(self, context: Context) -> Principal:
+        """Return the caller. Raise Unauthenticated."""
+        # First: whether a key was revoked is in the log too.
+        await self._core.follower.attend()
+        return await self._core.authenticator.principal(context)
 
     def _entered(self, method: str, call: Call) -> AbstractContextManager[None]:
         """Count a call at the gate of its kind. Raise Overloaded."""
@@ -168,6 +174,10 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _measured(self, method: str, context: Context) -> Iterator[_Ending]:
         """Measure a call, whose end is noted in what is yielded."""
         ending, began = _Ending(), time.monotonic()
+        tracing = self._core.tracing
+        if tracing is not None and method.startswith(_SERVICE):
+            rpc = method.removeprefix(_SERVICE)
+            ending.trace = CallTrace(tracing, rpc, context.invocation_metadata() or ())
         try:
             yield ending
         finally:
@@ -178,14 +188,18 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _end(self, method: str, door: str, ending: _Ending, seconds: float) -> None:
         rpc, call = method.removeprefix(_SERVICE), ending.call
         queued = 0.0 if call is None else call.queued_seconds
+        trace_fields = {}
+        if ending.trace is not None:
+            ending.trace.end(ending.code, ending.reason)
+            trace_fields["trace_id"] = ending.trace.trace_id
         self._core.metrics.end_call(rpc, door, ending.code, ending.reason, seconds, queued)
         # A watch is open for as long as its client likes.
-        is_slow = self._slow_seconds is not None and seconds >= self._slow_seconds
+        is_slow = self.slow_seconds is not None and seconds >= self.slow_seconds
         if is_slow and method not in _WATCHES:
             tenant, owner = ("", "") if call is None else (call.tenant, call.owner)
             log.info(
                 "%s %s: %s in %.3f s, %.3f s of it queued; tenant %s, owner %s, by %s",
-                "slow" if self._slow_seconds else "call",
+                "slow" if self.slow_seconds else "call",
                 rpc,
                 ending.reason or ending.code,
                 seconds,
@@ -203,6 +217,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                         "tenant": tenant,
                         "owner": owner,
                         "door": door,
+                        **trace_fields,
                     }
                 },
             )
@@ -211,7 +226,8 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         principal = None if ending.call is None else ending.call.principal
         self._core.security.note(context, principal, method, error)
         ending.code, ending.reason = code_of(error).name, reason_of(error)
-        refuse(context, error, self._store_id)
+        trace_id = "" if ending.trace is None else ending.trace.trace_id
+        refuse(context, error, self._store_id, trace_id)
 
     # A handler of streams is called before a message is read, so a call counts from its first
     # moment to its last, and one that is refused costs no more than its headers. It gets messages
@@ -222,7 +238,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         async def respond(messages: AsyncIterator[bytes], context: Context) -> Any:
             with self._measured(method, context) as ending:
                 try:
-                    call = ending.call = await self._call(method, context)
+                    call = ending.call = await self._call(method, context, ending.trace)
                     with self._entered(method, call):
                         async with aclosing(
                             self._requests(method, handler, call, context)
@@ -243,7 +259,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         async def respond(messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             with self._measured(method, context) as ending:
                 try:
-                    call = ending.call = await self._call(method, context)
+                    call = ending.call = await self._call(method, context, ending.trace)
                     responses = self._responses(method, handler, call, context)
                     async with aclosing(responses):
                         async for response in responses:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from datastem.accept import Limits
 from datastem.schema import StreamSchema
 from psoup.access.principal import Principal
+from psoup.server.call_trace import CallTrace
 from psoup.server.permission import Acting
 from psoup.server.sharing.precedence import MessageTurn
 from psoup.server.sharing.room import Hold
@@ -73,6 +74,7 @@ class Call:
         self.answer_form: RowsForm | None = None
         self.batch_form: BatchForm | None = None
         self.queued_seconds = 0.0
+        self.trace: CallTrace | None = None
 
     @contextmanager
     def queuing(self) -> Iterator[None]:

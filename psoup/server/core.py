@@ -11,6 +11,7 @@ from datastem.instants import SECOND
 from psoup.answers import AnswerMaker
 from psoup.answers.joins.join_limits import JoinLimits
 from psoup.server.call import Call
+from psoup.server.call_trace import traced_child
 from psoup.server.follower import Follower
 from psoup.server.group.counts import GroupCounts, LocalCounts, QuotaCounts
 from psoup.server.identity import Authenticator, Endings, authenticator
@@ -25,9 +26,10 @@ from psoup.server.sharing.room import Room
 from psoup.server.sharing.turns import Turns
 from psoup.server.watches import Watches
 from psoup.server.wire.copies import Tokens, read_key
-from psoup.store import Entry, Store, WriterMarks
+from psoup.store import Entry, RowsErased, Store, WriterMarks
 from psoup.store.log.position import PositionCodec
 from psoup.store.presence import MachinePresence, Occupancy
+from psoup.tracing import Tracing
 from psoup.write.appender import Appender
 from psoup.write.clock import ClockGuard
 from psoup.write.draft import Proposal
@@ -109,6 +111,8 @@ class Core:
         self.endings = Endings(lambda: self.authenticator)
         self.security = SecurityEvents(self.appender.submit)
         self.metrics = ServerMetrics()
+        # Set if traces are sent.
+        self.tracing: Tracing | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False
         self.closing = False
@@ -147,7 +151,9 @@ class Core:
         ]
 
     def _hear(self, entries: Sequence[Entry]) -> None:
-        """Take what a commit says of clocks."""
+        """Take what a commit says of clocks, and forget what was computed from erased rows."""
+        if any(isinstance(entry.event, RowsErased) for entry in entries):
+            self.maker.forget()
         self.guard.hear(entries)
         self.leases.answer()
 
@@ -192,7 +198,8 @@ class Core:
 
     async def submit(self, call: Call, proposal: Proposal[T]) -> T:
         """Return when the proposal of a call is durable. Raise what it is refused with."""
-        return await self.enqueue(call, proposal)
+        with traced_child(call.trace, "append"):
+            return await self.enqueue(call, proposal)
 
     def enqueue(self, call: Call, proposal: Proposal[T]) -> asyncio.Future[T]:
         """Queue a proposal of a call, in the caller's name. The room of the message at hand stays

@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf.message_factory import GetMessageClass
 
-from psoup.access.actions import Action, may
+from psoup.access.actions import Action, may, only_monitors, operates
 from psoup.access.named import named_objects, objects_of
 from psoup.access.principal import Principal
 from psoup.errors import AdministrationDenied, PermissionDenied, StreamDropped
@@ -82,7 +82,6 @@ RULES: Mapping[str, Rule] = {
     "ListQuotas": _ADMINISTER,
     "Audit": _ADMINISTER,
 }
-OPERATOR = "operator"
 
 _METHODS = pb.DESCRIPTOR.services_by_name["Psoup"].methods
 _BY_REQUEST = {
@@ -118,7 +117,7 @@ class Acting:
         tenant = _named(message, "tenant") or principal.tenant
         owner = _named(message, "owner") or principal.owner
         rule = _BY_REQUEST.get(type(request), _NO_RULE)
-        if tenant != principal.tenant and not _operates(principal):
+        if tenant != principal.tenant and not operates(principal):
             raise _denied("act for another tenant", "leave the tenant out, or name your own")
         return cls(principal, tenant, owner, rule)
 
@@ -127,7 +126,7 @@ class Acting:
     @property
     def operates(self) -> bool:
         """Whether the caller is an operator of the store."""
-        return _operates(self.principal)
+        return operates(self.principal)
 
     def may(self, state: State, action: Action, object_id: int = 0) -> bool:
         return may(state, self.principal, action, object_id)
@@ -251,6 +250,11 @@ class Acting:
 def check_call(rpc: str, state: State, acting: Acting) -> None:
     """Refuse a call that its rule refuses whatever it is about. Raise PermissionDenied."""
     rule = rule_of(rpc)
+    if only_monitors(acting.principal):
+        raise PermissionDenied(
+            "the role monitor makes no calls",
+            hint="read /metrics and /readyz on the web port; calls need another access key",
+        )
     if rule.of is Of.TENANT:
         acting.demand(state, actions=rule.actions)
 
@@ -271,10 +275,6 @@ def name_of(state: State, object_id: int) -> str:
 
 def _everything(object_id: int) -> bool:
     return True
-
-
-def _operates(principal: Principal) -> bool:
-    return principal.anyone or OPERATOR in principal.roles
 
 
 def _named(request: Any, field: str) -> str:

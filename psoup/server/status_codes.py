@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.rpc import code_pb2, status_pb2
 
-from datastem.errors import DataError, DecodeError, RowError
+from datastem.errors import DataError, DecodeError, RowError, TooMuchText
 from psoup import errors
 from psoup.errors import ServerError
 from psoup.store import errors as store
@@ -52,6 +52,8 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     errors.SequenceReused: _Code.ALREADY_EXISTS,
     errors.ConflictRow: _Code.FAILED_PRECONDITION,
     errors.NotCurrent: _Code.FAILED_PRECONDITION,
+    errors.NoCurrentRow: _Code.FAILED_PRECONDITION,
+    errors.KeyErased: _Code.FAILED_PRECONDITION,
     errors.AfterFailure: _Code.ABORTED,
     errors.Overloaded: _Code.RESOURCE_EXHAUSTED,
     errors.LogFull: _Code.RESOURCE_EXHAUSTED,
@@ -80,6 +82,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     DataError: _Code.INVALID_ARGUMENT,
     RowError: _Code.INVALID_ARGUMENT,
     DecodeError: _Code.DATA_LOSS,
+    TooMuchText: _Code.RESOURCE_EXHAUSTED,
     store.StoreError: _Code.UNAVAILABLE,
     store.Conflict: _Code.UNAVAILABLE,
     store.NotAStore: _Code.FAILED_PRECONDITION,
@@ -146,6 +149,14 @@ def _detail(error: Exception) -> pb.ErrorDetail:
                 hint=error.hint,
                 row=-1,
             )
+        case TooMuchText(count=count, limit=limit):
+            return pb.ErrorDetail(
+                reason=errors.TooMuchWork.reason,
+                expected=f"at most {limit} bytes",
+                got=f"{count} bytes",
+                hint="narrow the window, or make shorter texts",
+                row=-1,
+            )
         case RowError():
             return pb.ErrorDetail(
                 reason=error.reason,
@@ -158,19 +169,23 @@ def _detail(error: Exception) -> pb.ErrorDetail:
     return pb.ErrorDetail(reason=_REASONS.get(type(error), "INTERNAL"), row=-1)
 
 
-def status_of(error: Exception, store_id: str) -> status_pb2.Status:
+def status_of(error: Exception, store_id: str, trace_id: str = "") -> status_pb2.Status:
     """Return the google.rpc.Status whose details hold the one ErrorDetail."""
     status = status_pb2.Status(code=code_of(error).value[0], message=_clip(str(error)))
-    status.details.add().Pack(detail_of(error, store_id))
+    detail = detail_of(error, store_id)
+    detail.trace_id = trace_id
+    status.details.add().Pack(detail)
     return status
 
 
-def internal_status(ident: str, store_id: str) -> status_pb2.Status:
+def internal_status(ident: str, store_id: str, trace_id: str = "") -> status_pb2.Status:
     """Return the status of an unexpected error, whose cause is in the server's log under
     `ident`."""
     message = f"the server failed in a way it did not expect; its log has the cause under {ident}"
     status = status_pb2.Status(code=code_pb2.INTERNAL, message=message)
-    detail = pb.ErrorDetail(reason="INTERNAL", row=-1, got=ident, store_id=store_id)
+    detail = pb.ErrorDetail(
+        reason="INTERNAL", row=-1, got=ident, store_id=store_id, trace_id=trace_id
+    )
     status.details.add().Pack(detail)
     return status
 
@@ -183,7 +198,7 @@ def _clip(text: str, limit: int = _MESSAGE_BYTES) -> str:
     return content[:limit].decode(errors="ignore") + "…"
 
 
-def refuse(context: Context, error: Exception, store_id: str) -> None:
+def refuse(context: Context, error: Exception, store_id: str, trace_id: str = "") -> None:
     """End a call with the status of an error, and its detail in the trailer, once its handler
     returns.
 
@@ -191,7 +206,7 @@ def refuse(context: Context, error: Exception, store_id: str) -> None:
     frames hold the request: as a cycle, until the garbage is collected. For the same reason the
     error lets go of its own frames here.
     """
-    status = status_for(error, store_id)
+    status = status_for(error, store_id, trace_id)
     context.set_code(_NUMBERED[status.code])
     context.set_details(status.message)
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
@@ -208,10 +223,10 @@ def _forget_frames(error: BaseException) -> None:
             linked.__traceback__ = linked.__cause__ = linked.__context__ = None
 
 
-def status_for(error: Exception, store_id: str) -> status_pb2.Status:
+def status_for(error: Exception, store_id: str, trace_id: str = "") -> status_pb2.Status:
     """Return the status of any error; one that is not expected goes to the server's log."""
     if isinstance(error, FAMILIES):
-        return status_of(error, store_id)
+        return status_of(error, store_id, trace_id)
     ident = secrets.token_hex(4)
     log.error("unexpected error %s", ident, exc_info=error)
-    return internal_status(ident, store_id)
+    return internal_status(ident, store_id, trace_id)

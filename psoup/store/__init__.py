@@ -34,6 +34,7 @@ from psoup.store.log.events import (
     Release,
     Renew,
     Replace,
+    RowsErased,
     StreamAltered,
     StreamCreated,
     StreamEnded,
@@ -50,9 +51,10 @@ from psoup.store.state.composites import CompositeState
 from psoup.store.state.legs import RegisteredComposite, RegisteredLeg
 from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.state.predicates import Predicate
-from psoup.store.state.registrations import Registration
-from psoup.store.state.state import State, Touched
+from psoup.store.state.registration import Registration
+from psoup.store.state.state import State
 from psoup.store.state.streams import AcceptedBatch, StreamState
+from psoup.store.state.touched import Touched
 from psoup.store.state.views import ViewState, views_over
 from psoup.store.state.writers import WriterMarks
 from psoup.store.store import Store
@@ -97,6 +99,7 @@ __all__ = [
     "Registration",
     "Renew",
     "Replace",
+    "RowsErased",
     "Repairing",
     "START",
     "Snapshot",

@@ -23,6 +23,7 @@ from psoup.store.log.events import (
     Entry,
     PublishersForgotten,
     Release,
+    RowsErased,
     StreamAltered,
     StreamCreated,
     StreamEnded,
@@ -30,6 +31,7 @@ from psoup.store.log.events import (
     ViewEnded,
 )
 from psoup.store.state.access import AccessValue, FilledPolicy, Grant, Hook, Key, Policy, Quota
+from psoup.store.state.erasures import ids_from_text
 from psoup.store.state.state import State
 
 _ADMINISTRATIVE = (
@@ -45,6 +47,7 @@ _ADMINISTRATIVE = (
     Confirm,
     Accept,
     Release,
+    RowsErased,
 )
 # The column whose bounds are in the table's statistics.
 AUDIT_BOUNDS = ("position",)
@@ -127,6 +130,10 @@ def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, 
         case PublishersForgotten(owner, names, expired=False):
             for name in names:
                 yield tenant, "forget publisher", name, f"owner {owner}"
+        case RowsErased(stream_id, rows):
+            count = len(ids_from_text(rows))
+            detail = f"{count:,} rows" if count else "a key is refused from here on"
+            yield tenant, "erase", _name(state, stream_id), detail
         case Confirm(number):
             yield "", "confirm clock", f"jump {number}", ""
         case Accept(rows):

@@ -8,7 +8,6 @@ disk, so it may run beside servers and the engine.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,30 +18,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s
-from datastem.blocks import BLOCK_BITS, BLOCK_ROWS
-from datastem.codec import HISTORY_COLUMNS, are_rows, query_view, stem_schema, with_optional
+from datastem.codec import HISTORY_COLUMNS
 from datastem.history import all_closures
 from datastem.keyed_rows import KeyedRows
 from psoup.store import inspection
 from psoup.store.backup.pins import Pin
+from psoup.store.block_checking import (
+    BlockCheck,
+    CheckBlocks,
+    StreamCheck,
+    blocks_of,
+    check_here,
+)
 from psoup.store.delta.files import DataFile
-from psoup.store.delta.reading import DataFileGone, reader, single_batch
+from psoup.store.delta.reading import DataFileGone, reader
 from psoup.store.epochs import Epoch
 from psoup.store.errors import CorruptStore, LogTrimmed
 from psoup.store.layout import COVERAGE, SEGMENT_BITS
 from psoup.store.log.events import Data
+from psoup.store.state.erasures import StreamErasures
 from psoup.store.state.predicates import Predicate
 from psoup.store.state.state import State
 from psoup.store.state.streams import StreamState
 from psoup.store.store import Store
 from psoup.store.tables import read_files
-from querystem.expressions import from_json
-from querystem.kernel import matches
-from results.bitmaps import decode
-from results.id_sets import Range, intersect, size
+from results.id_sets import intersect, member, size
 from results.stored_matches import StreamCoverage
-
-_MATCH_COLUMNS = ("predicate_id", "block", "bitmap")
 
 
 @dataclass(slots=True)
@@ -64,16 +65,17 @@ def check(
     *,
     dice: Random | None = None,
     progress: Callable[[str], None] = lambda stage: None,
+    check_blocks: CheckBlocks = check_here,
 ) -> CheckReport:
     """Check a store; evaluate the matches of a `share` of its blocks again, of each stream at least
-    one. `progress` is called with the name of each stage. Raise CorruptStore if the log or the
-    epoch can't be read."""
+    one, by `check_blocks`. `progress` is called with the name of each stage. Raise CorruptStore if
+    the log or the epoch can't be read."""
     with Pin(store.root):
         report = CheckReport([])
         progress("files")
         report.problems += _damage(store)
         _, epoch = store.epochs.latest()
-        checker = _Checker(store, epoch, report)
+        checker = _Checker(store, epoch, report, check_blocks)
         progress("log")
         checker.run(checker.log_problems)
         state = store.state(epoch)
@@ -95,7 +97,10 @@ def _damage(store: Store) -> Iterator[str]:
 
 
 class _Checker:
-    def __init__(self, store: Store, epoch: Epoch, report: CheckReport) -> None:
+    def __init__(
+        self, store: Store, epoch: Epoch, report: CheckReport, check_blocks: CheckBlocks
+    ) -> None:
+        self._check_blocks = check_blocks
         self._store = store
         self._epoch = epoch
         self._report = report
@@ -149,7 +154,8 @@ class _Checker:
         files = self._stem_files(stream)
         self._report.rows += sum(file.rows for file in files)
         self._report.predicates += len(ids)
-        self.run(lambda: self._stem_problems(stream, files))
+        erasures = state.erased(stream.id)
+        self.run(lambda: self._stem_problems(stream, files, erasures))
         if (table := self._coverage_table) is not None:
             entries = table.filter(pc.equal(table.column("stream_id"), pa.scalar(stream.id)))
             high = self._epoch.streams[stream.id].high
@@ -166,8 +172,10 @@ class _Checker:
         lost, name = self._lost, f"stems/{stream.id}"
         return [file for path, file in snapshot.files.items() if f"{name}/{path}" not in lost]
 
-    def _stem_problems(self, stream: StreamState, files: list[DataFile]) -> Iterator[str]:
-        """Compare the row ids of all files with each other and with the epoch."""
+    def _stem_problems(
+        self, stream: StreamState, files: list[DataFile], erasures: StreamErasures
+    ) -> Iterator[str]:
+        """Compare the row ids of all files with each other, with the epoch and with erasures."""
         root, high = self._store.stem(stream.id).root, self._epoch.streams[stream.id].high
         parts = [reader(root, file).read(["_row_id"]).column(0).to_numpy() for file in files]
         ids = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
@@ -175,8 +183,12 @@ class _Checker:
             yield f"the stem of {stream.schema.name} has rows past {high}, the end of the epoch"
         if (repeated := ids[1:][np.diff(ids) == 0]).size:
             yield f"the stem of {stream.schema.name} has the row {repeated[0]} twice"
-        if len(ids) < high and not (repeated.size or self._has_left(stream)):
-            yield f"the stem of {stream.schema.name} has {len(ids)} of {high} rows"
+        is_erased = member(erasures.ids, ids)
+        kept = high - int((~is_erased).sum())
+        if len(ids) < kept and not (repeated.size or self._has_left(stream)):
+            yield f"the stem of {stream.schema.name} has {len(ids)} of {kept} rows"
+        if is_erased.any() and erasures.last <= self._epoch.erased:
+            yield f"the stem of {stream.schema.name} has rows that were erased"
 
     # ---- coverage
 
@@ -217,58 +229,24 @@ class _Checker:
         share: float,
         dice: Random,
     ) -> Iterator[str]:
-        blocks = sorted({block for file in files for block in _blocks(file)})
+        blocks = sorted({block for file in files for block in blocks_of(file)})
         count = min(len(blocks), max(1, round(share * len(blocks))))
+        chosen = sorted(dice.sample(blocks, count))
         self._report.blocks += len(blocks)
-        for block in sorted(dice.sample(blocks, count)):
-            self._report.checked_blocks += 1
-            rows = self._rows(stream, files, block)
-            yield from self._block_problems(stream, block, rows, coverage, predicates)
+        self._report.checked_blocks += count
+        store = self._store
+        folders = store.stem(stream.id).root, store.table("matches").root
+        shared = StreamCheck(*folders, stream.schema, coverage, predicates)
+        checks = [self._block_check(stream, files, block) for block in chosen]
+        for problem in self._check_blocks(shared, checks) if checks else ():
+            # A file that can't be read is in the report already, and several blocks need it.
+            if problem not in self._report.problems:
+                yield problem
 
-    def _rows(self, stream: StreamState, files: list[DataFile], block: int) -> pa.RecordBatch:
-        """Return the rows of a block, in any order."""
-        schema, root = stream.schema, self._store.stem(stream.id).root
-        names, lo = stem_schema(schema).names, block << BLOCK_BITS
-        parts = []
-        for file in files:
-            if block in _blocks(file):
-                source = reader(root, file, schema.optional)
-                part = source.between("_row_id", lo, lo + BLOCK_ROWS, names)
-                parts.append(with_optional(part, names, schema.optional))
-        return single_batch(pa.concat_tables(parts))
-
-    def _block_problems(
-        self,
-        stream: StreamState,
-        block: int,
-        rows: pa.RecordBatch,
-        coverage: StreamCoverage,
-        predicates: list[Predicate],
-    ) -> Iterator[str]:
-        ids, view, visible = rows.column("_row_id").to_numpy(), query_view(rows), are_rows(rows)
-        stored, lo = self._stored(stream.id, block), block << BLOCK_BITS
-        for predicate in predicates:
-            ranges = intersect(lo, lo + BLOCK_ROWS, coverage.ranges(predicate.id))
-            if not ranges:
-                continue
-            where = from_json(json.loads(predicate.key))
-            try:
-                expected = np.sort(ids[matches(where, view) & visible])
-            except (ArithmeticError, ValueError, pa.ArrowException) as error:
-                yield f"predicate {predicate.id} of {stream.schema.name} fails: {error}"
-                continue
-            lows = stored.get(predicate.id, [])
-            stored_ids = np.sort(np.concatenate([np.empty(0, np.int64), *lows]))
-            # Matches of rows that left the stem stay until their file is rewritten.
-            stored_ids = stored_ids[np.isin(stored_ids, ids)]
-            stored_ids, expected = _within(stored_ids, ranges), _within(expected, ranges)
-            missing, extra = np.setdiff1d(expected, stored_ids), np.setdiff1d(stored_ids, expected)
-            if len(missing) or len(extra):
-                yield (
-                    f"matches: predicate {predicate.id} of {stream.schema.name} lacks "
-                    f"{len(missing)} rows of block {block} that match, and has {len(extra)} that "
-                    "do not"
-                )
+    def _block_check(self, stream: StreamState, files: list[DataFile], block: int) -> BlockCheck:
+        stem_files = tuple(file for file in files if block in blocks_of(file))
+        match_files = self._match_files.get((stream.id, block >> SEGMENT_BITS), ())
+        return BlockCheck(block, stem_files, tuple(match_files))
 
     @cached_property
     def _match_files(self) -> dict[tuple[int, int], list[DataFile]]:
@@ -278,17 +256,6 @@ class _Checker:
             key = int(file.partition["stream_id"]), int(file.partition["segment"])
             files.setdefault(key, []).append(file)
         return files
-
-    def _stored(self, stream_id: int, block: int) -> dict[int, list[Int64s]]:
-        """Return the stored matches of a block: arrays of row ids by predicate."""
-        stored: dict[int, list[Int64s]] = {}
-        root = self._store.table("matches").root
-        for file in self._match_files.get((stream_id, block >> SEGMENT_BITS), ()):
-            table = reader(root, file).between("block", block, block + 1, _MATCH_COLUMNS)
-            for predicate, _, bitmap in zip(*table.to_pydict().values(), strict=True):
-                lows = decode(bitmap).astype(np.int64) + (block << BLOCK_BITS)
-                stored.setdefault(predicate, []).append(lows)
-        return stored
 
     # ---- closures
 
@@ -346,18 +313,3 @@ def _late(expected: Int64s, stored: Int64s) -> Int64s:
     in_time[common] = stored[stored_places[stored_common], 1] <= expected[places[common], 1]
     late: Int64s = ids[~in_time]
     return late
-
-
-def _blocks(file: DataFile) -> range:
-    """Return the blocks that a file of a stem may have rows of."""
-    if not file.low:
-        return range(0)
-    return range(file.low["_row_id"] >> BLOCK_BITS, (file.high["_row_id"] >> BLOCK_BITS) + 1)
-
-
-def _within(ids: Int64s, ranges: list[Range]) -> Int64s:
-    """Return the ids, ascending, that are in one of the ranges."""
-    bounds = np.array(ranges).reshape(-1)
-    # An odd place is after the beginning of a range and before its end.
-    inside: Int64s = ids[np.searchsorted(bounds, ids, side="right") % 2 == 1]
-    return inside

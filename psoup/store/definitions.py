@@ -143,6 +143,17 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "position": "log position of the last event before the row was written",
         "ended": "always false",
     },
+    "erasures": {
+        "stream_id": "the stream",
+        "erased": "log position of the erasure",
+        "stamp": "when the rows were erased",
+        "count": "number of the erased rows; 0: only their key is refused",
+        "rows": "the row ids: runs of ids to skip and ids to take, each number as a varint",
+        "digest": "SipHash of the stream key's digest under the salt; NULL without a key",
+        "salt": "16 random bytes, the same for all erasures of a stream",
+        "position": _NEWEST_POSITION,
+        "ended": _ENDED,
+    },
     "audit": {
         "position": "log position of the action; several rows may have one",
         "stamp": "when it happened",
@@ -205,6 +216,8 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "streams": "per stream: next row id, greatest ts, and version of its stem",
         "composites": "per composite: progress, and versions of its tables",
         "unclosed": "keyed streams whose closures are incomplete, and since which epoch",
+        "erased": "position up to which erased rows have left the tables that this epoch names",
+        "erased_at": "when they had; a file that was written before may still have some",
     },
 }
 

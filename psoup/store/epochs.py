@@ -54,6 +54,10 @@ class Epoch:
     composites: Mapping[int, CompositeMark] = field(default_factory=dict)
     # Keyed streams whose closures are incomplete, and the epoch since which they are.
     unclosed: Mapping[int, int] = field(default_factory=dict)
+    # The rows that were erased up to this position are in no file that the epoch names.
+    erased: Position = START
+    # Files that were last written up to this instant, by the clock of the disk, may have had them.
+    erased_at: int = 0
 
     @property
     def stems(self) -> Mapping[int, StreamMark | CompositeMark]:
@@ -68,7 +72,7 @@ class Epoch:
 
 # Columns whose instants are read as microseconds.
 _MICROSECOND_COLUMNS = frozenset(
-    {"clock", "made_at", "streams", "jumps", "holes", "accepted", "quarantine"}
+    {"clock", "made_at", "erased_at", "streams", "jumps", "holes", "accepted", "quarantine"}
 )
 
 # Before the first step: every table as it was made.
@@ -148,6 +152,8 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         ],
         "composites": [mark_row(*id_and_mark) for id_and_mark in epoch.composites.items()],
         "unclosed": list(epoch.unclosed.items()),
+        "erased": epoch.erased.packed,
+        "erased_at": epoch.erased_at,
     }
 
 
@@ -184,6 +190,8 @@ def _epoch(table: pa.Table) -> Epoch:
         incarnation=row.get("incarnation") or "",
         composites=dict(read_mark(mark) for mark in row.get("composites") or ()),
         unclosed=dict(row.get("unclosed") or ()),
+        erased=Position.unpack(row["erased"]),
+        erased_at=_micros(table, "erased_at"),
     )
 
 

@@ -26,18 +26,35 @@ def read_identity(root: Path) -> dict[str, Any]:
 
     Raise NotAStore if the description is not a store's, UnsupportedFormat for another format.
     """
-    try:
-        identity = dict(json.loads(DeltaFolder(root / "log").description))
-        number = int(identity["psoup"])
-    except (ValueError, KeyError, TypeError):
-        raise NotAStore(f"{root} holds a table named log that is not a store's") from None
+    identity = _identity(root)
+    if problem := refusal_of(identity["psoup"]):
+        raise UnsupportedFormat(problem)
+    return identity
+
+
+def format_of(root: Path) -> int:
+    """Return the format of the store at `root`, whether it can be opened or not. Raise
+    NotAStore."""
+    if not DeltaFolder(root / "log").exists:
+        raise NotAStore(f"{root} is not a store")
+    return int(_identity(root)["psoup"])
+
+
+def refusal_of(number: int) -> str:
+    """Return why a store of a format can't be opened, and what to do; empty if it can be."""
     if number > FORMAT:
-        raise UnsupportedFormat(
-            f"the store has format {number}, this version reads format {FORMAT}: upgrade psoup"
-        )
+        return f"the store has format {number}, this version reads format {FORMAT}: upgrade psoup"
     if number < FORMAT:
-        raise UnsupportedFormat(
+        return (
             f"the store has format {number}, which was never released; this version reads format "
             f"{FORMAT}: make a new store and publish the rows again"
         )
-    return identity
+    return ""
+
+
+def _identity(root: Path) -> dict[str, Any]:
+    try:
+        identity = dict(json.loads(DeltaFolder(root / "log").description))
+        return {**identity, "psoup": int(identity["psoup"])}
+    except (ValueError, KeyError, TypeError):
+        raise NotAStore(f"{root} holds a table named log that is not a store's") from None

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 9
+FORMAT = 10
 
 LOG = pa.schema(
     [
@@ -150,6 +150,21 @@ WRITERS = pa.schema(
     [
         ("version", pa.int64()),
         ("mark", pa.int64()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+# Which rows were erased: rows are only ever added, and end with their stream.
+ERASURES = pa.schema(
+    [
+        ("stream_id", pa.int64()),
+        ("erased", pa.int64()),
+        ("stamp", INSTANT),
+        ("count", pa.int64()),
+        ("rows", pa.binary()),
+        ("digest", pa.int64()),
+        ("salt", pa.binary()),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
     ]
@@ -361,6 +376,8 @@ EPOCHS = pa.schema(
             ),
         ),
         ("unclosed", pa.map_(pa.int64(), pa.int64())),
+        ("erased", pa.int64()),
+        ("erased_at", INSTANT),
     ]
 )
 
@@ -374,6 +391,7 @@ ENGINE_TABLES = (
     "leases",
     "access",
     "writers",
+    "erasures",
     "audit",
     "coverage",
     "matches",
@@ -395,6 +413,7 @@ TABLES: dict[str, pa.Schema] = {
     "leases": LEASES,
     "access": ACCESS,
     "writers": WRITERS,
+    "erasures": ERASURES,
     "audit": AUDIT,
     "coverage": COVERAGE,
     "matches": MATCHES,

@@ -122,6 +122,14 @@ class Store:
         pa.default_memory_pool().release_unused()
         return state
 
+    def last_state(self, epoch: Epoch) -> State:
+        """Return the state at the end of the log, from an epoch on. Raise StoreError."""
+        state, begin = self.state(epoch), epoch.log_version + 1
+        for version in range(begin, self.log.latest_version(epoch.log_version) + 1):
+            for entry in self.log.read(version, payloads=False):
+                state.apply(entry)
+        return state
+
 
 def _check_new(root: Path) -> None:
     """Raise CorruptStore if the log was lost: it is the first table that is created, so no other

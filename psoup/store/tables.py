@@ -1,5 +1,5 @@
 """The tables in which the newest row of each primary key counts: catalog, registrations,
-predicates, composites, publishers, leases, access and writers.
+predicates, composites, publishers, leases, access, writers and erasures.
 
 Each step appends the rows that changed; compaction keeps the newest ones.
 """
@@ -24,6 +24,7 @@ from psoup.store.layout import (
     ACCESS,
     CATALOG,
     COMPOSITES,
+    ERASURES,
     LEASES,
     PREDICATES,
     PUBLISHERS,
@@ -34,10 +35,12 @@ from psoup.store.log.access_events import read_value
 from psoup.store.log.position import Position
 from psoup.store.state.columns import handle_halves, with_constants
 from psoup.store.state.composites import CompositeState
+from psoup.store.state.erasures import Erasure, pack_ids, unpack_ids
 from psoup.store.state.interest_requests import requests_from_json, requests_to_json
 from psoup.store.state.leases import Expired
-from psoup.store.state.state import State, Touched
+from psoup.store.state.state import State
 from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
+from psoup.store.state.touched import Touched
 from psoup.store.state.views import ViewState
 from psoup.store.state.writers import WriterMarks
 from querystem.views import ViewDefinition
@@ -51,6 +54,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "leases": ("handle",),
     "access": ("kind", "id"),
     "writers": ("version",),
+    "erasures": ("stream_id", "erased"),
 }
 # Columns whose values repeat, and are read as dictionaries.
 REPEATED: Mapping[str, tuple[str, ...]] = {
@@ -73,6 +77,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         {"version": key, "mark": state.writers.at(key), "position": at, "ended": False}
         for key in sorted(touched.writers)
     ]
+    erasures = [_erasure_row(state, *key, at) for key in sorted(touched.erasures)]
     tables = {
         "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
         "registrations": _registration_rows(state, touched.registrations, at),
@@ -82,6 +87,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         "leases": pa.Table.from_pylist(leases, schema=LEASES),
         "access": pa.Table.from_pylist(access, schema=ACCESS),
         "writers": pa.Table.from_pylist(writers, schema=WRITERS),
+        "erasures": pa.Table.from_pylist(erasures, schema=ERASURES),
     }
     return {name: table for name, table in tables.items() if table.num_rows}
 
@@ -176,6 +182,8 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
         state.put_access(read_value(row["kind"], json.loads(row["body"])))
     writers = read("writers").sort_by("version")
     state.writers = WriterMarks(*(writers.column(name).to_pylist() for name in ("version", "mark")))
+    for row in _with_micros(read("erasures"), "stamp").sort_by("erased").to_pylist():
+        state.put_erasure(_erasure(row), row["salt"])
     state.leases.outages = epoch.outages
     state.jumps = epoch.jumps
     state.losses = epoch.losses
@@ -408,3 +416,24 @@ def _publisher_row(state: State, key: PublisherKey, at: int) -> dict[str, Any]:
         "position": last.position.packed,
         "ended": False,
     }
+
+
+def _erasure_row(state: State, stream_id: int, position: Position, at: int) -> dict[str, Any]:
+    erasures = state.erased(stream_id)
+    (erasure,) = (record for record in erasures.records if record.position == position)
+    return {
+        "stream_id": stream_id,
+        "erased": position.packed,
+        "stamp": erasure.stamp,
+        "count": len(erasure.ids),
+        "rows": pack_ids(erasure.ids),
+        "digest": erasure.digest,
+        "salt": erasures.salt,
+        "position": at,
+        "ended": False,
+    }
+
+
+def _erasure(row: Mapping[str, Any]) -> Erasure:
+    position, ids = Position.unpack(row["erased"]), unpack_ids(row["rows"])
+    return Erasure(row["stream_id"], position, row["stamp"], ids, row["digest"])

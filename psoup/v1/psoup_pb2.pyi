@@ -48,6 +48,7 @@ class SyncReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SYNC_REASON_TARGET_GONE: _ClassVar[SyncReason]
     SYNC_REASON_REPLACED: _ClassVar[SyncReason]
     SYNC_REASON_PERMISSION: _ClassVar[SyncReason]
+    SYNC_REASON_ERASED: _ClassVar[SyncReason]
 
 class DigestOf(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -102,6 +103,7 @@ SYNC_REASON_RETENTION: SyncReason
 SYNC_REASON_TARGET_GONE: SyncReason
 SYNC_REASON_REPLACED: SyncReason
 SYNC_REASON_PERMISSION: SyncReason
+SYNC_REASON_ERASED: SyncReason
 DIGEST_OF_UNSPECIFIED: DigestOf
 DIGEST_OF_CHECKSUMS: DigestOf
 JOIN_METHOD_UNSPECIFIED: JoinMethod
@@ -1385,7 +1387,7 @@ class AuditRecord(_message.Message):
     def __init__(self, position: _Optional[bytes] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tenant: _Optional[str] = ..., actor: _Optional[str] = ..., action: _Optional[str] = ..., object: _Optional[str] = ..., detail: _Optional[str] = ..., server: _Optional[str] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
-    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field", "store_id", "retry_after", "current")
+    __slots__ = ("reason", "line", "column", "excerpt", "hint", "expected", "got", "row", "field", "store_id", "retry_after", "current", "trace_id")
     REASON_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     COLUMN_FIELD_NUMBER: _ClassVar[int]
@@ -1398,6 +1400,7 @@ class ErrorDetail(_message.Message):
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     CURRENT_FIELD_NUMBER: _ClassVar[int]
+    TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     reason: str
     line: int
     column: int
@@ -1410,7 +1413,8 @@ class ErrorDetail(_message.Message):
     store_id: str
     retry_after: _duration_pb2.Duration
     current: Rows
-    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., current: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
+    trace_id: str
+    def __init__(self, reason: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., excerpt: _Optional[str] = ..., hint: _Optional[str] = ..., expected: _Optional[str] = ..., got: _Optional[str] = ..., row: _Optional[int] = ..., field: _Optional[str] = ..., store_id: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., current: _Optional[_Union[Rows, _Mapping]] = ..., trace_id: _Optional[str] = ...) -> None: ...
 
 class Key(_message.Message):
     __slots__ = ("id", "tenant", "owner", "roles", "claims", "created", "expires")

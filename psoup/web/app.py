@@ -14,14 +14,13 @@ from psoup.errors import BadRequest
 from psoup.web.exchange import Headers, Receive, Request, Response, Scope, Send
 from psoup.web.gateway import Gateway
 from psoup.web.guards import Guards
+from psoup.web.monitoring import PATHS, WatchedPages
 from psoup.web.openapi import Route
 from psoup.web.parameters import Parameters
 from psoup.web.problems import RefusedCall
 from psoup.web.routes import ROUTES
 from psoup.web.static_files import StaticFiles
 
-# Probes of whoever keeps servers running: they come by address, and learn nothing.
-_PROBES = ("/livez", "/readyz")
 _ALWAYS: Headers = [("x-content-type-options", "nosniff")]
 _WITH_BODY = ("POST", "PUT")
 # Set by the listener for a request whose headers it did not keep.
@@ -33,9 +32,12 @@ _Segments = tuple[str | None, ...]
 class App:
     """The application of one port. `static` is None without the console."""
 
-    def __init__(self, gateway: Gateway, guards: Guards, static: StaticFiles | None) -> None:
+    def __init__(
+        self, gateway: Gateway, guards: Guards, watched: WatchedPages, static: StaticFiles | None
+    ) -> None:
         self._gateway = gateway
         self._guards = guards
+        self._watched = watched
         self._static = static
         self._routes = _by_segments()
         self._date = (0, "")
@@ -69,8 +71,8 @@ class App:
         return refused.response(extra)
 
     async def _respond(self, request: Request) -> Response:
-        if request.path in _PROBES:
-            return self._probe(request)
+        if request.path in PATHS:
+            return await self._watched.respond(request)
         self._guards.check_host(request)
         if self._static is not None and request.path in self._static:
             # A link to the console may stand on another site: the page itself has no data.
@@ -114,12 +116,6 @@ class App:
             reason="NO_SUCH_RESOURCE",
             hint="GET /v1/openapi.json lists the resources",
         )
-
-    def _probe(self, request: Request) -> Response:
-        is_ready = not self._gateway.core.closing
-        status = 200 if request.path == "/livez" or is_ready else 503
-        text = b"ok\n" if status == 200 else b"stopping\n"
-        return Response(status, [("content-type", "text/plain; charset=utf-8")], text)
 
     def _now(self) -> str:
         """Return the time of a response; it is spelled once a second."""

@@ -31,12 +31,16 @@ class WebContext(OtherDoor):
     """The context of one request, with the methods of gRPC's that a server uses."""
 
     def __init__(
-        self, metadata: list[tuple[str, str]], peer: str, seconds: float | None, make: Make
+        self,
+        metadata: list[tuple[str, str]],
+        peer: str,
+        seconds: float | None = None,
+        make: Make | None = None,
     ) -> None:
         self._metadata = metadata
         self._peer = peer
         self._seconds = seconds
-        self._make: Make | None = make
+        self._make = make
         self.status: status_pb2.Status | None = None
 
     def invocation_metadata(self) -> list[tuple[str, str]]:
@@ -74,9 +78,14 @@ class Gateway:
     def __init__(self, core: Core, admission: Admission, handlers: Mapping[str, Any]) -> None:
         self.core = core
         self.sessions = Sessions(core)
+        self.identify = admission.identify
         self._handlers = {
             rpc: admission.guarded(_SERVICE + rpc, handler) for rpc, handler in handlers.items()
         }
+
+    def bare_context(self, request: Request) -> Any:
+        """Return the context of a request that is no call, to identify who makes it."""
+        return WebContext(*_origin(request))
 
     async def unary(self, request: Request, rpc: str, make: Make) -> Any:
         """Return the response of an RPC. Raise RefusedCall."""
@@ -108,12 +117,15 @@ class Gateway:
 
     def _context(self, request: Request, make: Make) -> tuple[WebContext, float | None]:
         self.core.precedence.arrived()
-        metadata = [
-            header for header in request.header_list if not header[0].startswith(_OWN_HEADERS)
-        ]
-        host, port = request.client
         seconds = request.parameters.seconds("timeout")
-        return WebContext(metadata, f"http:{host}:{port}", seconds, make), seconds
+        return WebContext(*_origin(request), seconds, make), seconds
+
+
+def _origin(request: Request) -> tuple[list[tuple[str, str]], str]:
+    """Return the metadata of a request, and the name of its peer."""
+    metadata = [header for header in request.header_list if not header[0].startswith(_OWN_HEADERS)]
+    host, port = request.client
+    return metadata, f"http:{host}:{port}"
 
 
 def _out_of_time() -> OutOfTime:

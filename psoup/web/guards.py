@@ -27,6 +27,8 @@ _ALLOWED_HEADERS = (
     "if-match",
     "if-none-match",
     "last-event-id",
+    "traceparent",
+    "tracestate",
 )
 _EXPOSED_HEADERS = "ETag, Psoup-Now, Psoup-Position, Psoup-Rows, Retry-After"
 _PREFLIGHT_SECONDS = 600

@@ -17,6 +17,7 @@ from psoup.server.main import Server
 from psoup.web.app import TOO_LARGE_HEADERS, App
 from psoup.web.gateway import Gateway
 from psoup.web.guards import Guards, loopback_hosts
+from psoup.web.monitoring import MakePage, WatchedPages
 from psoup.web.settings import WebSettings
 from psoup.web.static_files import StaticFiles
 from psoup.web.tls import WebCertificates
@@ -113,6 +114,7 @@ class WebDoor:
         self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._state = ServerState()
+        self._metrics = self._metrics_page()
 
     @property
     def port(self) -> int:
@@ -137,7 +139,18 @@ class WebDoor:
         server, settings = self._server, self._settings
         gateway = Gateway(server.core, server.admission, server.handlers)
         static = StaticFiles() if settings.console else None
-        return App(gateway, Guards(self._hosts, settings.origins), static)
+        guards = Guards(self._hosts, settings.origins)
+        return App(gateway, guards, WatchedPages(gateway, guards, self._metrics), static)
+
+    def _metrics_page(self) -> MakePage | str:
+        if self._server.settings.group is not None:
+            return "several servers share this port: each has its metrics at --metrics"
+        page = self._server.metrics_page()
+        return (
+            "metrics need prometheus_client: pip install 'psoup[metrics]'"
+            if page is None
+            else page.reply
+        )
 
     def _hosts(self) -> list[str]:
         hosts = [*self._settings.hosts, *loopback_hosts(self.port)]

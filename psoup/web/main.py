@@ -7,9 +7,10 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-from psoup import configuration
+from psoup.reloading import ReloadableOptions
 from psoup.server.group.parent import Port
-from psoup.server.main import Server, make_parser, own_command, read_settings, run
+from psoup.server.main import Server, own_command, run
+from psoup.server.options import make_parser, read_settings
 from psoup.web.settings import WebSettings, add_options, read_options
 
 PACKAGES = ("uvicorn", "httptools")
@@ -22,17 +23,16 @@ def missing_packages() -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a server as `psoup.server.main.main` does, with the options of the web port beside."""
-    parser = make_web_parser()
-    options = configuration.parse_configured(parser, "server", arguments)
-    settings, web = read_settings(parser, options), read_options(options)
+    options = ReloadableOptions(make_web_parser, "server", arguments)
+    settings, web = read_settings(options.parser, options.values), read_options(options.values)
     command = own_command("psoup.web", arguments)
     if web is None:
-        return run(settings, command)
+        return run(settings, command, options)
     if missing := missing_packages():
         print(f"--web needs {', '.join(missing)}: pip install 'psoup[server,web]'", file=sys.stderr)
         return 2
     ports = [Port("--web", web.host, web.port)]
-    return run(settings, command, lambda server: add_door(server, web), ports)
+    return run(settings, command, options, lambda server: add_door(server, web), ports)
 
 
 def make_web_parser() -> argparse.ArgumentParser:

@@ -57,7 +57,7 @@ _WAITING = (429, 503)
 # All statuses of problems.
 STATUSES = sorted({500, *_BY_CODE.values(), *_BY_REASON.values()})
 # Fields of an ErrorDetail that are left out if they say nothing.
-_FIELDS = ("line", "column", "excerpt", "row", "field", "expected", "got", "hint")
+_FIELDS = ("line", "column", "excerpt", "row", "field", "expected", "got", "hint", "trace_id")
 
 
 class RefusedCall(Exception):

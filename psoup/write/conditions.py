@@ -38,7 +38,8 @@ class ProposedRows:
     def of(cls, batch: pa.RecordBatch, schema: StreamSchema) -> ProposedRows:
         """Return the rows of an accepted batch."""
         ts = None
-        if schema.ordered_by is not None:
+        # A batch with patches that is not completed may lack the event time.
+        if schema.ordered_by in batch.schema.names:
             ts = batch.column(schema.ordered_by).view(pa.int64()).to_numpy()
         keys = key_digests([batch.column(name) for name in schema.key])
         return cls(keys, ts, batch.column(OP).to_numpy())
@@ -95,7 +96,7 @@ class Conditions:
         """Raise ConflictRow or NotCurrent for the first row of the batch whose condition fails.
         `newest` must have all rows of the stream from `high` on."""
         assert self.last is not None, "conditions are checked once their last rows are known"
-        last = _later(self.last, newest)
+        last = later_rows(self.last, newest)
         current = np.where(last.ops == OP_ROW, last.ids, NO_ROW)
         failing = np.flatnonzero(current != self.expected)
         if len(failing):
@@ -109,26 +110,27 @@ class Conditions:
                 hint="look at the row that is there now, and decide again",
             )
         if self.rows.ts is not None:
-            self._check_times(schema, self.rows.ts[self.places], last)
-
-    def _check_times(self, schema: StreamSchema, ts: Int64s, last: KeyedRows) -> None:
-        """Raise NotCurrent for a row that is older than the last one of its key: no answer of the
-        present would show it."""
-        late = np.flatnonzero((last.ids != NO_ROW) & (ts < last.ts))
-        if not len(late):
-            return
-        place = int(self.places[late[0]])
-        raise NotCurrent(
-            f"row {place}: {schema.ordered_by} is earlier than that of the last row of its key, so "
-            "it would not become the current one",
-            row=place,
-            field=schema.ordered_by or "",
-            got=format_instant(int(ts[late[0]])),
-            hint="give it a later time, or send it without _expected to put it into the past",
-        )
+            check_times(schema, self.places, self.rows.ts[self.places], last)
 
 
-def _later(last: KeyedRows, newest: SortedRuns) -> KeyedRows:
+def check_times(schema: StreamSchema, places: Int64s, ts: Int64s, last: KeyedRows) -> None:
+    """Raise NotCurrent for an edit, of those at some `places`, that is older than the last row of
+    its key: no answer of the present would show it."""
+    late = np.flatnonzero((last.ids != NO_ROW) & (ts < last.ts))
+    if not len(late):
+        return
+    place = int(places[late[0]])
+    raise NotCurrent(
+        f"row {place}: {schema.ordered_by} is earlier than that of the last row of its key, so "
+        "it would not become the current one",
+        row=place,
+        field=schema.ordered_by or "",
+        got=format_instant(int(ts[late[0]])),
+        hint="give it a later time, or send a whole row without _expected to put it into the past",
+    )
+
+
+def later_rows(last: KeyedRows, newest: SortedRuns) -> KeyedRows:
     """Return the last rows of keys, of which there are some in `newest`, too."""
     if not len(newest):
         return last

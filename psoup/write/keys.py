@@ -59,12 +59,7 @@ def find_key(state: State, tenant: str, id_: str) -> Key:
 
 def last_state(store: Store) -> State:
     """Return the state at the end of the log, read from the folder."""
-    _, epoch = store.epochs.latest()
-    state = store.state(epoch)
-    for version in range(epoch.log_version + 1, store.log.latest_version(epoch.log_version) + 1):
-        for entry in store.log.read(version, payloads=False):
-            state.apply(entry)
-    return state
+    return store.last_state(store.epochs.latest()[1])
 
 
 def append_key(store: Store, key: Key) -> Position:

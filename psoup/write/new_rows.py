@@ -29,7 +29,7 @@ class KeyedTail(Protocol):
 
 
 async def read_new_rows(tail: KeyedTail, proposals: Iterable[Proposal[Any]]) -> NewRows:
-    """Return the rows that the proposals' conditions are checked with.
+    """Return the rows that the proposals' conditions and patches are checked with.
 
     They are those of the tail's version at the return, so the caller must not wait before it
     proposes. Nothing is read, and nothing waited for, if no proposal has conditions.
@@ -37,12 +37,14 @@ async def read_new_rows(tail: KeyedTail, proposals: Iterable[Proposal[Any]]) -> 
     batches = [proposal for proposal in proposals if isinstance(proposal, PublishBatch)]
     lows: dict[int, int] = {}
     for batch in batches:
-        if batch.conditions is not None and not _is_dropped(tail.state, batch.stream_id):
-            high = batch.conditions.high
+        high = batch.checked_from
+        if high is not None and not _is_dropped(tail.state, batch.stream_id):
             lows[batch.stream_id] = min(high, lows.get(batch.stream_id, high))
     if not lows:
         return NO_NEW_ROWS
-    proposed = await _proposed(tail.state, [b for b in batches if b.stream_id in lows and b.rows])
+    proposed = await _proposed(
+        tail.state, [b for b in batches if b.stream_id in lows and b.payload]
+    )
     while True:
         version = tail.version
         accepted = {stream_id: await _read(tail, stream_id, low) for stream_id, low in lows.items()}
@@ -56,11 +58,13 @@ def _is_dropped(state: State, stream_id: int) -> bool:
 
 
 async def _proposed(state: State, batches: Iterable[PublishBatch]) -> dict[bytes, ProposedRows]:
-    """Return the rows of batches by digest. Those of batches with conditions are known."""
+    """Return the rows of batches by digest. Those of batches with checks are known."""
     proposed: dict[bytes, ProposedRows] = {}
     payloads: dict[bytes, tuple[bytes, StreamSchema]] = {}
     for batch in batches:
-        if batch.conditions is not None:
+        if batch.completion is not None and batch.completion.rows is not None:
+            proposed[batch.digest] = batch.completion.rows
+        elif batch.conditions is not None:
             proposed[batch.digest] = batch.conditions.rows
         else:
             payloads[batch.digest] = batch.payload, state.streams[batch.stream_id].schema

@@ -28,7 +28,7 @@ from psoup.store import (
 )
 from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
-from psoup.store.state.registrations import KeyedRegistration
+from psoup.store.state.registration import KeyedRegistration
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from psoup.write.ids import PredicateIds
 from psoup.write.quotas import check_objects

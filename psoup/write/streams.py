@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from psoup.errors import ClockUnconfirmed, SequenceGap, SequenceReused, StreamExists
@@ -20,7 +22,9 @@ from psoup.store import (
 from psoup.write.conditions import Conditions
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
 from psoup.write.drops import Ended, check_policies, end_with
+from psoup.write.erased_keys import UNCHECKED, KeyCheck, check_keys, check_payload
 from psoup.write.ids import new_id
+from psoup.write.patches import Completion, Outdated
 from psoup.write.quotas import check_objects
 
 
@@ -96,7 +100,10 @@ class PublishBatch:
 
     `min_ts` and `max_ts` are None if ts is the stamp of arrival. A repeat has the `request_digest`
     of the first. `mark` and `lease` are the publisher's, and no part of the batch's identity: a
-    repeat with others is a repeat. Rows with an `_expected` are the batch's `conditions`.
+    repeat with others is a repeat. Rows with an `_expected` are the batch's `conditions`. `erased`
+    says whether its keys were erased, as far as was known when it was validated.
+
+    A batch with patches has the batch that was `sent`; its own rows are those of the `completion`.
     """
 
     tenant: str
@@ -114,6 +121,15 @@ class PublishBatch:
     mark: bytes = b""
     lease: int | None = None
     conditions: Conditions | None = None
+    erased: KeyCheck = UNCHECKED
+    sent: pa.RecordBatch | None = None
+    completion: Completion | None = None
+
+    @property
+    def checked_from(self) -> int | None:
+        """The least id of the rows that the batch has to be checked with; None if it is not."""
+        checks = [check.high for check in (self.conditions, self.completion) if check is not None]
+        return min(checks, default=None)
 
     @property
     def nbytes(self) -> int:
@@ -127,10 +143,16 @@ class PublishBatch:
         stream = draft.state.streams[self.stream_id]
         if stream.dropped:
             raise Stale
+        self._check_erased(draft, stream)
         self._check_ahead(draft, stream)
-        if self.conditions is not None:
+        if self.checked_from is not None:
             newest = draft.newest_rows(self.stream_id)
-            self.conditions.check(self.stream_id, stream.schema, newest)
+            if self.conditions is not None:
+                self.conditions.check(self.stream_id, stream.schema, newest)
+            if self.completion is not None:
+                self.completion.check(stream.schema, newest)
+        if self.sent is not None and self.completion is None:
+            raise Outdated
         # Streams without ORDERED BY have the commit's stamp as ts.
         arrival = draft.stamp if self.rows and self.min_ts is None else None
         event = Data(
@@ -150,6 +172,19 @@ class PublishBatch:
         )
         position = draft.append(self.tenant, self.owner, event)
         return Published(position, self.rows, stream.high, False)
+
+    def _check_erased(self, draft: CommitDraft, stream: StreamState) -> None:
+        """Raise KeyErased for a row whose key was erased lately."""
+        erasures = draft.state.erased(stream.id)
+        check = self.erased
+        if self.rows and check.seen != len(erasures.records):
+            # An erasure came after the batch was validated: that happens to few batches.
+            if self.sent is not None:
+                check = check_keys(self.sent, stream.schema, erasures, draft.stamp)
+            else:
+                check = check_payload(self.payload, stream.schema, erasures, draft.stamp)
+        if check.refusal is not None:
+            raise check.refusal
 
     def _check_ahead(self, draft: CommitDraft, stream: StreamState) -> None:
         """Raise ClockUnconfirmed if a ts is ahead of the confirmed stamps.

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from datastem.arrays import Int64s
-from datastem.types import Kind, Type
+from datastem.arrays import Doubles, Int64s, Mask
+from datastem.types import DOUBLE, Kind, Type
 from querystem.aggregate.limbs import DOUBLE_UNIT, MOST_TERMS
-from querystem.aggregate.partial import GroupState, Partial, places
-from querystem.aggregate.rounding import averages, deviations, to_doubles, to_integers
+from querystem.aggregate.partial import SPREADS, GroupState, Partial, places
+from querystem.aggregate.rounding import averages, spreads, to_doubles, to_integers
+from querystem.aggregate.runs import NumberRuns
 from querystem.aggregate.states import MINUS, NAN, PLUS, Counts, Distinct, Ends, Extremes, Sums
 from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
 from querystem.kernel import integers
@@ -53,6 +54,9 @@ def _finish(aggregate: Aggregate, states: list[GroupState], groups: int) -> pa.A
         case [Distinct() as distinct]:
             states = _of_distinct(aggregate, distinct)
     match states:
+        case [NumberRuns() as runs]:
+            assert aggregate.fraction is not None
+            return _doubles(*runs.percentiles(aggregate.fraction, _source(aggregate)))
         case [Counts(numbers)]:
             return pa.array(numbers)
         case [Counts(numbers), Sums() as sums, *squares]:
@@ -60,11 +64,18 @@ def _finish(aggregate: Aggregate, states: list[GroupState], groups: int) -> pa.A
     raise AssertionError(aggregate)
 
 
+def _doubles(values: Doubles, has_value: Mask) -> pa.Array:
+    return to_arrow(Vector(DOUBLE, values, has_value), len(values))
+
+
 def _of_distinct(aggregate: Aggregate, distinct: Distinct) -> list[GroupState]:
+    if aggregate.function is Function.PERCENTILE:
+        type_ = _source(aggregate)
+        return [NumberRuns.of(distinct.values, type_, distinct.codes, distinct.groups)]
     counts = Counts.of(distinct.codes, distinct.groups)
     if aggregate.function is Function.COUNT or aggregate.argument is None:
         return [counts]
-    kinds = [False, True] if aggregate.function is Function.STDDEV else [False]
+    kinds = [False, True] if aggregate.function in SPREADS else [False]
     return [counts, *[_distinct_sums(aggregate.argument.type, distinct, kind) for kind in kinds]]
 
 
@@ -88,9 +99,15 @@ def _distinct_sums(type_: Type, distinct: Distinct, squared: bool) -> Sums:
 def _number(aggregate: Aggregate, counts: Int64s, sums: Sums, squares: list[Any]) -> Vector:
     source, target = _source(aggregate), aggregate.type
     unit = DOUBLE_UNIT if source.kind is Kind.DOUBLE else 0
-    if aggregate.function is Function.STDDEV:
-        values = deviations(sums.limbs, squares[0].limbs, counts, unit, source.scale)
-        return Vector(target, _with_flags(values, sums, NAN | PLUS | MINUS), counts > 1)
+    if aggregate.function in SPREADS:
+        of_sample = aggregate.function in (Function.STDDEV, Function.VARIANCE)
+        is_root = aggregate.function in (Function.STDDEV, Function.STDDEV_POP)
+        values = spreads(
+            sums.limbs, squares[0].limbs, counts, unit, source.scale, int(of_sample), is_root
+        )
+        values = _with_flags(values, sums, NAN | PLUS | MINUS)
+        # One infinite value is no less spread than two.
+        return Vector(target, values, counts > int(of_sample))
     if aggregate.function is Function.AVG and target.kind is Kind.DECIMAL:
         # The sum is brought to the target's scale first, and rounded once by the division.
         shifted = integers.multiply(

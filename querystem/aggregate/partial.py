@@ -18,6 +18,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.equality import canonical, codes
 from querystem.aggregate.limbs import MOST_TERMS
+from querystem.aggregate.runs import NumberRuns
 from querystem.aggregate.states import Counts, Distinct, Ends, Extremes, Sums
 from querystem.expressions import Expression
 from querystem.grouping import Aggregate, Function, Grouping
@@ -36,6 +37,7 @@ class StateKind(enum.Enum):
     FIRST = enum.auto()
     LAST = enum.auto()
     DISTINCT = enum.auto()
+    RUNS = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +48,21 @@ class Need:
     argument: Expression | None
 
 
+# Functions of the distances from the mean.
+SPREADS = frozenset({Function.STDDEV, Function.STDDEV_POP, Function.VARIANCE, Function.VAR_POP})
 _PLAIN = {
     Function.COUNT_ROWS: (StateKind.ROWS,),
     Function.COUNT: (StateKind.COUNT,),
     Function.SUM: (StateKind.COUNT, StateKind.SUM),
     Function.AVG: (StateKind.COUNT, StateKind.SUM),
-    Function.STDDEV: (StateKind.COUNT, StateKind.SUM, StateKind.SQUARES),
+    **dict.fromkeys(SPREADS, (StateKind.COUNT, StateKind.SUM, StateKind.SQUARES)),
+    Function.PERCENTILE: (StateKind.RUNS,),
     Function.MIN: (StateKind.MIN,),
     Function.MAX: (StateKind.MAX,),
     Function.FIRST: (StateKind.FIRST,),
     Function.LAST: (StateKind.LAST,),
 }
-_COUNTING = frozenset({Function.COUNT, Function.SUM, Function.AVG, Function.STDDEV})
+_COUNTING = SPREADS | {Function.COUNT, Function.SUM, Function.AVG, Function.PERCENTILE}
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +92,7 @@ def _needs_of(aggregate: Aggregate) -> tuple[Need, ...]:
     return tuple(Need(kind, aggregate.argument) for kind in _PLAIN[aggregate.function])
 
 
-GroupState = Counts | Sums | Extremes | Ends | Distinct
+GroupState = Counts | Sums | Extremes | Ends | Distinct | NumberRuns
 
 # What a partial takes besides its arrays, about.
 _OVERHEAD_BYTES = 1000
@@ -201,4 +206,6 @@ def _state(
             return Ends.of(argument.values, ts, ids, latest, argument.codes, groups)
         case StateKind.DISTINCT:
             return Distinct.of(argument.values, argument.codes, groups)
+        case StateKind.RUNS:
+            return NumberRuns.of(argument.values, type_, argument.codes, groups)
     return Counts.of(argument.codes, groups)

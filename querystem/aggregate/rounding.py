@@ -1,4 +1,4 @@
-"""Exact sums become values: integers, doubles rounded once, averages, deviations."""
+"""Exact sums become values: integers, doubles rounded once, averages, spreads."""
 
 from __future__ import annotations
 
@@ -84,27 +84,45 @@ def _few_averages(digits: list[list[int]], counts: list[int], exponent: int) -> 
     return np.array(quotients, np.float64) + 0.0
 
 
-def deviations(sums: Limbs, squares: Limbs, counts: Int64s, unit: int, scale: int) -> Doubles:
-    """Return the standard deviations of samples, rounded once; NaN if a count is less than 2.
+def spreads(
+    sums: Limbs,
+    squares: Limbs,
+    counts: Int64s,
+    unit: int,
+    scale: int,
+    fewer: int,
+    is_root: bool,
+) -> Doubles:
+    """Return the variances, or their roots, rounded once; NaN if a count is `fewer` or less.
 
-    Sums count in 2^unit / 10^scale, squares in its square. Takes one Python step for each group.
+    The squared distances from the mean are divided by the count less `fewer`: 1 for a sample, 0 for
+    all values. Sums count in 2^unit / 10^scale, squares in its square. Takes one Python step for
+    each group.
     """
-    roots = np.full(len(counts), np.nan)
-    chosen = np.flatnonzero(counts > 1)
-    # Both terms are brought to one unit, 2^base. The variance is (n Σx² − (Σx)²) / (n (n − 1)).
+    values = np.full(len(counts), np.nan)
+    chosen = np.flatnonzero(counts > fewer)
+    # Both terms are brought to one unit, 2^base. The variance is (n Σx² − (Σx)²) / (n (n − fewer)).
     base = BITS * min(squares.offset, 2 * sums.offset)
     up = 2 * BITS * sums.offset - base, BITS * squares.offset - base
     moments = (_digits(sums)[chosen], _digits(squares)[chosen], counts[chosen])
     power = 100**scale
-    roots[chosen] = [
-        _root(
+    values[chosen] = [
+        _spread(
             count * (square << up[1]) - (total * total << up[0]),
-            count * (count - 1) * power,
-            unit + base // 2,
+            count * (count - fewer) * power,
+            2 * unit + base,
+            is_root,
         )
         for total, square, count in zip(*(moment.tolist() for moment in moments), strict=True)
     ]
-    return roots
+    return values
+
+
+def _spread(numerator: int, denominator: int, exponent: int, is_root: bool) -> float:
+    """Return numerator / denominator * 2^exponent, or its root; `exponent` is even."""
+    if is_root:
+        return _root(numerator, denominator, exponent // 2)
+    return _quotient(numerator, denominator, exponent)
 
 
 def _root(numerator: int, denominator: int, unit: int) -> float:

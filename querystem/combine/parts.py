@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from datastem.arrays import Int64s
 from querystem.identity import slides
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+from querystem.query import (
+    From,
+    Item,
+    LeftJoin,
+    Leg,
+    Query,
+    SetOperation,
+    SetOperator,
+    Source,
+)
+
+# Pairs of a part that holds a branch number, and the number of a branch.
+Branches = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +34,20 @@ class PartPlace:
     """
 
     column: int
-    branches: tuple[tuple[int, int], ...]
+    branches: Branches
 
     @property
     def leads(self) -> bool:
         """Whether no other leg's row id comes before this one's."""
         return self.column == len(self.branches)
+
+    def combinations(self, parts: Sequence[Int64s]) -> Int64s:
+        """Return the numbers of the combinations with these parts that have a row of the leg, or
+        a place for one."""
+        mask = np.ones(len(parts[self.column]), np.bool_)
+        for part, branch in self.branches:
+            mask &= parts[part] == branch
+        return np.flatnonzero(mask)
 
     def excludes(self, place: PartPlace) -> bool:
         """Return whether no combination has rows of both legs, because their branches differ."""
@@ -53,9 +76,7 @@ def part_places(source: From) -> tuple[PartPlace, ...]:
     return tuple(_places(source, 0, ()))
 
 
-def _places(
-    source: Source | Item, column: int, branches: tuple[tuple[int, int], ...]
-) -> Iterator[PartPlace]:
+def _places(source: Source | Item, column: int, branches: Branches) -> Iterator[PartPlace]:
     match source:
         case Leg():
             yield PartPlace(column, branches)
@@ -70,6 +91,60 @@ def _places(
                 yield from _places(query, column + 1, (*branches, (column, number)))
         case Query():
             yield from _places(source.source, column, branches)
+
+
+@dataclass(frozen=True, slots=True)
+class NamingLeg:
+    """A leg whose rows name combinations: its number among the legs of the query, and its place."""
+
+    leg: int
+    place: PartPlace
+
+
+def naming_legs(query: Query) -> tuple[NamingLeg, ...] | None:
+    """Return the legs whose row ids are the parts of a query's rows; None if they are named in
+    another way: by values, as groups are, or by a row that AS OF looks up."""
+    if query.grouping is not None or query.distinct:
+        return None
+    walk = _Naming()
+    walk.visit(query.source, 0, ())
+    return None if walk.is_other else tuple(walk.legs)
+
+
+class _Naming:
+    """A walk over a source, which counts its legs and finds the places of those that name rows."""
+
+    def __init__(self) -> None:
+        self.legs: list[NamingLeg] = []
+        self.is_other = False
+        self._next_leg = 0
+
+    def visit(self, source: Source | Item, column: int, branches: Branches) -> int:
+        """Find the legs of a source whose parts begin at `column`; return how many parts it has."""
+        match source:
+            case Leg():
+                self.legs.append(NamingLeg(self._next_leg, PartPlace(column, branches)))
+                self._next_leg += 1
+                self.is_other |= source.as_of is not None
+                return 1
+            case From(items, _, subqueries):
+                width = 0
+                for item in items:
+                    width += self.visit(item, column + width, branches)
+                self._next_leg += sum(len(subquery.query.legs) for subquery in subqueries)
+                return width
+            case LeftJoin(left, right):
+                width = self.visit(left, column, branches)
+                return width + self.visit(right, column + width, branches)
+            case SetOperation(operator, queries) if operator is SetOperator.UNION_ALL:
+                return 1 + max(
+                    self.visit(query, column + 1, (*branches, (column, number)))
+                    for number, query in enumerate(queries)
+                )
+            case Query() if source.timed:
+                return self.visit(source.source, column, branches)
+        self.is_other = True
+        return 1
 
 
 def _width(source: Source | Item) -> int:

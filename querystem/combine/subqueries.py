@@ -15,11 +15,11 @@ import pyarrow as pa
 from datastem.arrays import Int64s, Mask
 from datastem.equality import canonical, codes
 from datastem.types import BIGINT, BOOLEAN, TIMESTAMP
-from querystem.aggregate import finish, partial
+from querystem.aggregate import finish, merge, partial
 from querystem.combine.reads import side_reads
-from querystem.combine.rows import ItemRows
+from querystem.combine.rows import ItemRows, place_of
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, references_of
-from querystem.grouping import Grouping
+from querystem.grouping import Grouping, key_name
 from querystem.kernel import values_of
 from querystem.ordering import ascending, descending, leaders
 from querystem.query import Query, SubQuery, SubQueryKind, item_column
@@ -44,6 +44,9 @@ def value_of(subquery: SubQuery, outer: ItemRows, inner: ItemRows, joins: TwoSid
             return pa.array(pairs.have(subquery.on))
         case SubQueryKind.ANY:
             return _any(subquery, pairs)
+        case SubQueryKind.SCALAR if subquery.grouping is not None:
+            assert subquery.value is not None
+            return _aggregated(subquery.grouping, subquery.value, subquery.on, pairs)
         case SubQueryKind.SCALAR:
             return _scalar(subquery, pairs)
 
@@ -159,14 +162,65 @@ def _scalar(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
     return values.take(pa.array(places))
 
 
+def _aggregated(grouping: Grouping, value: Expression, on: Expression, pairs: _Pairs) -> pa.Array:
+    """Return an expression over the aggregates of the inner rows that go with each outer row."""
+    outer, inner = pairs.places(on)
+    by_outer = Grouping((ColumnRef(_OUTER_ROW, BIGINT),), grouping.aggregates)
+    arguments = [a.argument for a in grouping.aggregates if a.argument is not None]
+    order = place_of(pairs.inner.parts, len(pairs.inner))
+    # Slices bound the memory: a pair takes a value of each column only while it is aggregated.
+    summaries = [
+        partial(
+            by_outer,
+            _paired(
+                pairs.inner,
+                outer[first : first + _SLICE_PAIRS],
+                inner[first : first + _SLICE_PAIRS],
+                order,
+                side_reads(1, *arguments),
+            ),
+        )
+        for first in range(0, max(len(outer), 1), _SLICE_PAIRS)
+    ]
+    groups = finish(by_outer, merge(summaries))
+    # Outer rows without a partner have the value of no rows, which is appended.
+    values = pa.concat_arrays([values_of(value, groups), _of_no_rows(grouping, value)])
+    places = np.full(len(pairs.outer), groups.num_rows)
+    places[groups.column(key_name(0)).to_numpy()] = np.arange(groups.num_rows)
+    return values.take(pa.array(places))
+
+
+_OUTER_ROW = "$outer_row"
+_SLICE_PAIRS = 1 << 18
+
+
+def _paired(
+    rows: ItemRows, outer: Int64s, inner: Int64s, order: Int64s, names: frozenset[str]
+) -> pa.RecordBatch:
+    """Return the inner rows of some pairs, with the place of the outer row of each. `order` numbers
+    inner rows of one ts."""
+    taken = rows.take(inner, names)
+    columns = {
+        _OUTER_ROW: pa.array(outer),
+        **{item_column(1, name): taken.columns[name] for name in names},
+        "ts": pa.array(taken.ts).view(TIMESTAMP.arrow),
+        "row_id": pa.array(order[inner]),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
 def _of_nothing(query: Query) -> pa.Array:
     """Return the value of a scalar query over no rows: NULL, or what its aggregates then are."""
     output = query.outputs[0].expression
     if query.grouping is None:
         return pa.nulls(1, output.type.arrow)
+    return _of_no_rows(query.grouping, output)
+
+
+def _of_no_rows(grouping: Grouping, value: Expression) -> pa.Array:
     # Without keys there is one group even of no rows, so COUNT gives 0 here and not NULL.
-    aggregates = Grouping((), query.grouping.aggregates)
-    return values_of(output, finish(aggregates, partial(aggregates, _no_rows(aggregates))))
+    aggregates = Grouping((), grouping.aggregates)
+    return values_of(value, finish(aggregates, partial(aggregates, _no_rows(aggregates))))
 
 
 def _no_rows(grouping: Grouping) -> pa.RecordBatch:

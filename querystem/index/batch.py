@@ -15,15 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Array, Doubles, Int64s, Mask
+from datastem.errors import TooMuchText
 from datastem.types import Kind, Type
 from querystem.expressions import Expression
 from querystem.index.byte_slices import ByteSlices
 from querystem.index.formula import Condition, Every, Formula, Interval, Member, cut_order
 from querystem.index.matches import WORD
-from querystem.kernel import Frame
+from querystem.kernel import Frame, evaluate
 from querystem.kernel.compare import END, START
 from querystem.kernel.integers import INT64_MAX, INT64_MIN
-from querystem.kernel.vector import Vector
+from querystem.kernel.vector import Vector, from_arrow
 
 _INT64_DIGITS = 18
 _NAN = 0x7FF0000000000001
@@ -140,8 +141,14 @@ class ProbeBatch:
         # To look an operand up takes longer than most else that is done for a row.
         values = self._operands.get(operand)
         if values is None:
-            values = self._operands[operand] = _OperandValues(self._frame.vector(operand))
+            values = self._operands[operand] = _OperandValues(self._evaluated(operand))
         return values
+
+    def _evaluated(self, operand: Expression) -> Vector:
+        try:
+            return self._frame.vector(operand)
+        except TooMuchText:
+            return from_arrow(evaluate(operand, self._rows), operand.type)
 
     def keys(self, operand: Expression) -> tuple[Array, Mask | None]:
         """Return a key for each row, and a mask of the rows that have one (None: all of them). The

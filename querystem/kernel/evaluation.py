@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import Mask
+from datastem.errors import TooMuchText
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
 from querystem.kernel import logic
 from querystem.kernel.arithmetic import absolute, binary, ceil, floor, negate, round_to
 from querystem.kernel.cast import cast
 from querystem.kernel.compare import COMPARISONS, compare, is_distinct
 from querystem.kernel.dates import date_trunc, extract
+from querystem.kernel.powers import (
+    decimal_logarithm,
+    exponential,
+    natural_logarithm,
+    power,
+    sign,
+    square_root,
+)
 from querystem.kernel.text import length, like, lower, substring, trim, upper
+from querystem.kernel.text_functions import (
+    concatenate,
+    left,
+    position,
+    replace,
+    right,
+    split_part,
+    starts_with,
+)
 from querystem.kernel.vector import Vector, from_arrow, of_scalars, to_arrow
 from querystem.pace import spending
 
@@ -66,11 +84,22 @@ class Frame:
 
 
 def evaluate(expression: Expression, batch: pa.RecordBatch | pa.Table) -> pa.Array:
-    """Return the value of the expression for every row, in the Arrow form of its type."""
+    """Return the value of the expression for every row, in the Arrow form of its type; raise
+    TooMuchText for texts of more than MAX_COLUMN_BYTES that the expression makes."""
     # Columns and literals are not computed, so only calls are cut into slices.
     if isinstance(expression, Call) and batch.num_rows > _MAX_ROWS_AT_ONCE:
-        return pa.concat_arrays([evaluate(expression, part) for part in _slices(batch)])
-    return to_arrow(Frame(batch).vector(expression), batch.num_rows)
+        return _joined([evaluate(expression, part) for part in _slices(batch, _MAX_ROWS_AT_ONCE)])
+    try:
+        return to_arrow(Frame(batch).vector(expression), batch.num_rows)
+    except TooMuchText:
+        return _joined([evaluate(expression, part) for part in _halves(batch)])
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    nbytes = sum(part.nbytes for part in parts)
+    if nbytes > MAX_COLUMN_BYTES and pa.types.is_string(parts[0].type):
+        raise TooMuchText(nbytes, MAX_COLUMN_BYTES)
+    return pa.concat_arrays(parts)
 
 
 def values_of(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
@@ -84,16 +113,28 @@ def values_of(expression: Expression, rows: pa.RecordBatch) -> pa.Array:
 def matches(where: Expression, batch: pa.RecordBatch | pa.Table) -> Mask:
     """Return a mask of the rows for which the condition is true, neither false nor NULL."""
     if batch.num_rows > _MAX_ROWS_AT_ONCE:
-        return np.concatenate([matches(where, part) for part in _slices(batch)])
-    true = Frame(batch).vector(where).where_true()
+        parts = _slices(batch, _MAX_ROWS_AT_ONCE)
+        return np.concatenate([matches(where, part) for part in parts])
+    try:
+        true = Frame(batch).vector(where).where_true()
+    except TooMuchText:
+        return np.concatenate([matches(where, part) for part in _halves(batch)])
     # The mask may be one element that stands for all rows. A broadcast array is read-only, so it is
     # copied.
     return np.array(np.broadcast_to(true, batch.num_rows))
 
 
-def _slices(batch: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Table]:
-    for first in range(0, batch.num_rows, _MAX_ROWS_AT_ONCE):
-        yield batch.slice(first, _MAX_ROWS_AT_ONCE)
+def _halves(batch: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch | pa.Table]:
+    return _slices(batch, (batch.num_rows + 1) // 2)
+
+
+def _slices(batch: pa.RecordBatch | pa.Table, rows: int) -> Iterator[pa.RecordBatch | pa.Table]:
+    for first in range(0, batch.num_rows, rows):
+        yield batch.slice(first, rows)
+
+
+# A computed column of texts takes at most this much memory.
+MAX_COLUMN_BYTES = 1 << 28
 
 
 # One operation over this many rows takes a few milliseconds; larger batches are cut.
@@ -103,6 +144,7 @@ _CALL_UNITS, _ARGUMENT_UNITS, _ROW_UNITS = 10_000, 100, 4
 _SLOW_ROW_UNITS = 60
 _SLOW = frozenset(
     {Op.IN, Op.CAST, Op.ROUND, Op.LOWER, Op.UPPER, Op.TRIM, Op.SUBSTRING, Op.DATE_TRUNC, Op.EXTRACT}
+    | {Op.POWER, Op.EXP, Op.LN, Op.LOG10, Op.CONCAT, Op.LEFT, Op.RIGHT}
 )
 
 
@@ -166,6 +208,10 @@ def _extract(frame: Frame, call: Call) -> Vector:
     return extract(_constant(call.args[0]), call.type, frame._vector(call.args[1]))
 
 
+def _extreme(frame: Frame, call: Call) -> Vector:
+    return logic.extreme(call.op, call.type, list(frame._args(call)))
+
+
 _OPERATIONS: dict[Op, Operation] = {
     **{op: _comparison(op) for op in COMPARISONS},
     **{op: _binary(op) for op in (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.INT_DIV, Op.MOD)},
@@ -190,6 +236,21 @@ _OPERATIONS: dict[Op, Operation] = {
     Op.LENGTH: _plain(length),
     Op.TRIM: _plain(trim),
     Op.SUBSTRING: _plain(substring),
+    Op.SIGN: _plain(sign),
+    Op.SQRT: _plain(square_root),
+    Op.POWER: _plain(power),
+    Op.EXP: _plain(exponential),
+    Op.LN: _plain(natural_logarithm),
+    Op.LOG10: _plain(decimal_logarithm),
+    Op.CONCAT: _plain(concatenate),
+    Op.LEFT: _plain(left),
+    Op.RIGHT: _plain(right),
+    Op.REPLACE: _plain(replace),
+    Op.SPLIT_PART: _plain(split_part),
+    Op.STRPOS: _plain(position),
+    Op.STARTS_WITH: _plain(starts_with),
+    Op.GREATEST: _extreme,
+    Op.LEAST: _extreme,
     Op.DATE_TRUNC: _date_trunc,
     Op.EXTRACT: _extract,
 }

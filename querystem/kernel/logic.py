@@ -80,6 +80,19 @@ def nullif(lhs: Vector, rhs: Vector) -> Vector:
     return lhs.also_valid(~equal.where_true())
 
 
+def extreme(op: Op, type_: Type, args: Sequence[Vector]) -> Vector:
+    """Return the greatest or the least value of each row, the first of equal ones; NULLs are left
+    out."""
+    better = Op.GT if op is Op.GREATEST else Op.LT
+    result = args[0]
+    for value in args[1:]:
+        takes = compare(better, value, result).where_true() | (
+            _validity(value) & ~_validity(result)
+        )
+        result = choose(takes, value, result, type_)
+    return result
+
+
 def choose(mask: Mask, yes: Vector, no: Vector, type_: Type) -> Vector:
     """Return the values of `yes` where the mask is true, of `no` elsewhere; both have one type."""
     if type_.kind is Kind.TEXT:

@@ -125,6 +125,11 @@ def like_matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
     return (_cached_matcher if len(pattern) <= _MAX_CACHED_PATTERN else _matcher)(pattern)
 
 
+def spend_on(texts: pa.Array) -> None:
+    """Report the work of reading these texts once."""
+    spending()(len(texts) * _TEXT_UNITS + texts.nbytes * _BYTE_UNITS)
+
+
 def _runs_of(texts: pa.Array) -> Iterator[pa.Array]:
     """Yield the texts in runs, each of which is matched in a few milliseconds."""
     if texts.nbytes <= _SLICE_BYTES:

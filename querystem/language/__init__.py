@@ -15,7 +15,7 @@ The folders are the pipeline; each imports only those above it.
     templates      template: filling, push          values filled in, conditions pushed down
                    rows, predicate_texts            one text with many rows of values
                    cache                            a text like earlier ones is not parsed
-    statements     definitions (CREATE, DROP), alterations, views, policies, grants
+    statements     definitions (CREATE, DROP), alterations, views, policies, grants, erasures
 
 Everything here raises `QueryError` and nothing else for a text that it refuses.
 """
@@ -55,6 +55,7 @@ from querystem.language.statements.definitions import (
     stream_sql,
     view_sql,
 )
+from querystem.language.statements.erasures import ErasedRows, EraseRows, bind_erase
 from querystem.language.statements.grants import GrantActions
 from querystem.language.statements.policies import (
     PolicyCondition,
@@ -80,6 +81,8 @@ __all__ = [
     "DropPolicy",
     "DropStream",
     "DropView",
+    "EraseRows",
+    "ErasedRows",
     "GrantActions",
     "Lookup",
     "Names",
@@ -100,6 +103,7 @@ __all__ = [
     "UnknownParameter",
     "UnknownStream",
     "WindowProblem",
+    "bind_erase",
     "bind_policy",
     "bind_query",
     "bind_rows",

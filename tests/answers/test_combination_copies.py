@@ -12,7 +12,7 @@ import pytest
 
 from datastem.arrays import Int64s, Mask
 from datastem.instants import SECOND
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.difference import Repair, WholeReason, combinations
 from psoup.answers.difference.combinations import CombinedRows
 from querystem.language import bind_query

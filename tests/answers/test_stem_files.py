@@ -23,7 +23,8 @@ from datastem.memory import Memory
 from datastem.picking import pick_rows
 from datastem.schema import Column, StreamSchema
 from datastem.segments import RowSegment
-from datastem.stem import DataStem, StemView
+from datastem.stem import DataStem
+from datastem.stem_view import StemView
 from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, parse_type
 from psoup.answers.replicas.stem_files import StemFiles
 from psoup.store import CorruptStore, DataFile, DeltaFolder

@@ -309,3 +309,20 @@ def test_wrong_usage_says_what_to_do(run: Run, file: str, tmp_path: Path) -> Non
     second_file = tmp_path / "other.txt"
     second_file.write_text("not a database, but some text that is longer than a header")
     assert "no SQLite file" in run("copy", "status", str(second_file), code=1).stderr
+
+
+def test_a_file_is_cleared_and_logged_out(run: Run, file: str, client: Client) -> None:
+    run("copy", "keep", file, "dear", "SELECT symbol FROM trades WHERE price > 100", "--pinned")
+    run("copy", "keep", file, "all", "SELECT symbol FROM trades")
+    synced = run("copy", "sync", file, "--most-bytes", "1B", "--json").stdout
+    assert json.loads(synced)["evicted"] == ["all"]
+    assert "was evicted" in run("copy", "rows", file, "all", code=1).output
+    assert "cleared 2 copies" in run("copy", "clear", file).output
+    heartbeat = "2026-01-01T00:00:00Z"
+    run("copy", "publish", file, "trades", "--heartbeat", heartbeat)
+    refused = run(*offline("copy", "log-out", file), code=1).output
+    assert "discard_queue=True" in refused
+    out = run("copy", "log-out", file, "--offline", "--discard-queue").output
+    assert "cleared 2 copies" in out and "registered until their lease ends: dear, all" in out
+    with Copies(file) as copies:
+        assert copies.names == [] and copies.queued.batches == 0

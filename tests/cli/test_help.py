@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
+from importlib import import_module
 
 import click
 import pytest
 
 from benchmarks.store.command import measure_store
 from psoup.cli import cli
-from psoup.server.main import parse_arguments
 
 # The options of these are those of a parser of their own, which is tested below.
 PASSED_THROUGH = {"psoup server", "psoup engine"}
@@ -64,27 +63,10 @@ def test_every_option_has_a_text_and_shows_its_default(path: str) -> None:
             )
 
 
-def parser_of(parse: Any, monkeypatch: pytest.MonkeyPatch) -> argparse.ArgumentParser:
-    """Return the parser of a program, caught as it is about to parse."""
-    parsers: list[argparse.ArgumentParser] = []
-
-    def catch(parser: argparse.ArgumentParser, *_: Any) -> None:
-        parsers.append(parser)
-        raise SystemExit
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", catch)
-    with pytest.raises(SystemExit):
-        parse([])
-    return parsers[0]
-
-
 @pytest.mark.parametrize("part", ["server", "engine"])
-def test_server_and_engine_explain_every_option(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if part == "server":
-        parse: Any = parse_arguments
-    else:
-        from psoup.engine.process import _parse as parse
-    parser = parser_of(parse, monkeypatch)
+def test_server_and_engine_explain_every_option(part: str) -> None:
+    module = "psoup.server.options" if part == "server" else "psoup.engine.process"
+    parser = import_module(module).make_parser()
     help_page = " ".join(parser.format_help().split())
     assert f"psoup {part} --store" in help_page
     for action in parser._actions:

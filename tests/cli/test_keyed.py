@@ -64,11 +64,11 @@ def test_bad_lines_are_named(run: Run, client: Client, tmp_path: Path) -> None:
     bad = CSV + "c,1,n,remove\n,1,n,row\n"
     (tmp_path / "day.csv").write_text(bad)
     messages = run("publish", "parking", str(tmp_path / "day.csv"), code=1).stderr
-    assert "line 6, _op: 'remove' is not row or delete" in messages
+    assert "line 6, _op: 'remove' is not row, delete or patch" in messages
     assert "line 7, place: '' a column of the stream key can't be NULL" in messages
     (tmp_path / "few.csv").write_text("place,_op\na,delete\nb,row\n")
     messages = run("publish", "parking", str(tmp_path / "few.csv"), code=1).stderr
-    assert "line 3, free: '' is missing: only a delete may leave it out" in messages
+    assert "line 3, free: '' is missing: only a delete or patch may leave it out" in messages
     (tmp_path / "few.jsonl").write_text('{"place": "b", "free": 1, "_op": "row"}\n')
     messages = run("publish", "parking", str(tmp_path / "few.jsonl"), code=1).stderr
     assert "is missing zone" in messages
@@ -79,7 +79,9 @@ def test_a_stream_without_a_key_has_none_to_delete(run: Run, tmp_path: Path) -> 
     run("stream", "create", "CREATE STREAM plain (a BIGINT)")
     (tmp_path / "day.csv").write_text("a,_op\n1,row\n2,delete\n")
     messages = run("publish", "plain", str(tmp_path / "day.csv"), code=1).stderr
-    assert "line 3, _op: 'delete' is not row: the stream has no KEY to delete by" in messages
+    assert (
+        "line 3, _op: 'delete' is not row: the stream has no KEY to delete or patch by" in messages
+    )
 
 
 def test_streams_show_their_keys(run: Run) -> None:
@@ -171,3 +173,22 @@ def test_a_file_of_edits_that_expect_rows(
     assert "another row of its key is current" in publish(3, 0, code=1)
     assert "_expected: '-2' is no row id, nor -1 for none" in publish(3, -2, code=1)
     assert current(client) == [("a", 2)]
+
+
+def test_patches_of_every_format(run: Run, client: Client, tmp_path: Path) -> None:
+    client.publish("parking", [{"place": place, "free": 1, "zone": "n"} for place in "abc"])
+    (tmp_path / "free.csv").write_text("place,free,_op\na,2,patch\n")
+    lines = '{"place": "b", "zone": null, "_op": "patch"}\n{"place": "c", "_op": "delete"}\n'
+    (tmp_path / "zone.jsonl").write_text(lines)
+    patch = pa.table({"place": ["b"], "free": [7], "_op": ["patch"]})
+    pa.parquet.write_table(patch, tmp_path / "free.parquet")
+    for name in ("free.csv", "zone.jsonl", "free.parquet"):
+        run("publish", "parking", str(tmp_path / name))
+    rows = client.ask("SELECT place, free, zone FROM parking")
+    assert sorted(tuple(row.values()) for row in rows) == [("a", 2, "n"), ("b", 7, None)]
+    # A field that is missing is kept, so all patches of a file set the same.
+    (tmp_path / "both.jsonl").write_text(
+        '{"place": "a", "free": 3, "_op": "patch"}\n{"place": "b", "zone": "s", "_op": "patch"}\n'
+    )
+    messages = run("publish", "parking", str(tmp_path / "both.jsonl"), code=1).stderr
+    assert "line 2" in messages and "sets other columns than the patch in line 1" in messages

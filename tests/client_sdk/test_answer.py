@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from client_sdk import ServerError, answer
-from client_sdk._client import AnswerStream
+from client_sdk._answer_streams import AnswerStream
 from client_sdk._wire.answers import collect, python_rows
 from client_sdk._wire.ipc import PieceReader, to_ipc
 from client_sdk._wire.values import Column, to_rows

@@ -73,9 +73,13 @@ def test_the_example_of_drivers(server: ServerProcess, tmp_path: Path) -> None:
         "  waiting: ['queued']",
         "Bob changed {'item': 'two lamps'} and Ann {'done': True}",
         "Ann, after both are out: 1 two lamps (done); 2 a chair",
-        "Ann, after a column was added: 1 two lamps (done); 2 a chair (done); 3 a table (1 row "
+        "Bob, in a tunnel again: 1 two lamps (done); 2 a blue chair",
+        "Ann, after both patches: 1 two lamps (done); 2 a blue chair (done)",
+        "Ann, after a column was added: 1 two lamps (done); 2 a red chair (done); 3 a table (1 row "
         "sent)",
         "  order 1: floor 0",
         "  order 2: floor 0",
         "  order 3: floor 4",
+        "Bob, after a customer was erased: 2 a red chair (done); 3 a table",
+        "  refused: ['ERASED']",
     ]

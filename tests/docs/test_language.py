@@ -29,8 +29,10 @@ from querystem.language import (
     CreateView,
     DropStream,
     DropView,
+    EraseRows,
     QueryError,
     SetRetain,
+    bind_erase,
     bind_policy,
     bind_query,
     bind_view,
@@ -71,6 +73,8 @@ class Catalog:
                 self.views[statement.name] = bind_view(text, statement, self.lookup)
             case CreatePolicy():
                 bind_policy(text, statement, self.lookup)
+            case EraseRows():
+                bind_erase(text, statement, self.lookup)
             case AlterStream(name, _, AddColumn(column)):
                 schema = self.schemas[name]
                 column = dataclasses.replace(column, since=1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -14,13 +17,16 @@ from pyspark.sql import SparkSession
 from datastem.instants import HOUR
 from psoup.cli import cli
 from psoup.engine.ownership.lock import EngineLock
+from psoup.engine.repair.block_checking import check_with
 from psoup.engine.repair.recover import open_ledger
 from psoup.store import Store
 from psoup.store.backup.pins import PINS
+from psoup.store.block_checking import check_here
 from psoup.store.checking import check
 from psoup.store.delta.files import write_data_file
 from psoup.store.delta.reading import reader
 from results.bitmaps import decode, encode
+from tests.conftest import ROOT
 from tests.engine.test_keyed import Story, keyed
 from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
 from tests.support.engine.pump import Pump
@@ -51,7 +57,13 @@ class Checked:
         author.publish(self.stream, readings([9], [9.0]))
 
     def problems(self, share: float = 1.0) -> list[str]:
-        return check(Store.open(self.store.root), share).problems
+        """Check the store in this process and by Spark, and compare both reports."""
+        reports = [
+            check(Store.open(self.store.root), share, dice=Random(1), check_blocks=check_blocks)
+            for check_blocks in (check_here, check_with(self.spark))
+        ]
+        assert reports[0] == reports[1]
+        return reports[0].problems
 
     def rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
         """Replace a file of a table, or all files of the coverage, by a changed one with right
@@ -129,6 +141,7 @@ def test_contradictions_of_derived_tables_are_listed_and_rebuilt(
     checked.rewrite(table, change)
     done = run("check", checked.store.root, "--all")
     assert done.exit_code == 1 and problem in done.output
+    assert any(problem in line for line in checked.problems())
     done = run("rebuild", checked.store.root)
     assert done.exit_code == 0, done.output
     assert not matched(checked.store, checked.high)
@@ -168,6 +181,7 @@ def test_damaged_files_are_listed(checked: Checked) -> None:
         file.write_bytes(content)
     done = run("check", checked.store.root)
     assert done.exit_code == 1 and path.name in done.output and "is damaged" in done.output
+    assert any(path.name in problem for problem in checked.problems())
 
 
 def test_a_rebuild_needs_the_engine_stopped(checked: Checked) -> None:
@@ -178,3 +192,24 @@ def test_a_rebuild_needs_the_engine_stopped(checked: Checked) -> None:
     lock.release()
     assert done.exit_code == 1 and "already runs" in done.output
     assert checked.store.epochs.latest()[0] == before
+
+
+@pytest.mark.long
+def test_the_command_with_spark_of_its_own(checked: Checked) -> None:
+    """In a process of its own, because a process has one session."""
+    checked.rewrite("matches", _without_a_bit)
+    outputs = []
+    for more in ([], ["--spark", "--master", "local[2]"]):
+        command = [
+            sys.executable,
+            "-m",
+            "psoup.cli",
+            "check",
+            str(checked.store.root),
+            "--all",
+            *more,
+        ]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1] and "that match" in outputs[0]

@@ -23,7 +23,8 @@ import grpc
 import pyarrow as pa
 
 from psoup.server import memory
-from psoup.server.main import Server, parse_arguments, serve
+from psoup.server.main import Server, serve
+from psoup.server.options import parse_arguments
 from psoup.v1 import psoup_pb2 as pb
 from tests.support.server.process import ServerProcess
 

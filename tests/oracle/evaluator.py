@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,6 +81,17 @@ def _coalesce(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
     return next((value for arg in args if (value := evaluate_row(arg, row)) is not None), None)
 
 
+def _extreme(sign: int) -> Callable[..., Scalar]:
+    def evaluate(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
+        values = [value for arg in args if (value := evaluate_row(arg, row)) is not None]
+        best = values[0] if values else None
+        for value in values[1:]:
+            best = value if numbers.order(value, best) * sign > 0 else best
+        return best
+
+    return evaluate
+
+
 def _nullif(row: Row, args: tuple[Expression, ...], _: Type) -> Scalar:
     lhs, rhs = (evaluate_row(arg, row) for arg in args)
     if lhs is None or rhs is None:
@@ -111,6 +123,8 @@ _LAZY: dict[Op, Callable[..., Scalar]] = {
     Op.CASE: _case,
     Op.COALESCE: _coalesce,
     Op.NULLIF: _nullif,
+    Op.GREATEST: _extreme(1),
+    Op.LEAST: _extreme(-1),
 }
 _STRICT: dict[Op, Callable[..., Scalar]] = {
     Op.EQ: _compare(lambda sign: sign == 0),
@@ -127,6 +141,19 @@ _STRICT: dict[Op, Callable[..., Scalar]] = {
     Op.LENGTH: lambda values, args, _: len(values[0]),
     Op.TRIM: lambda values, args, _: values[0].strip(" "),
     Op.SUBSTRING: lambda values, args, _: texts.substring(*values),
+    Op.CONCAT: lambda values, args, _: texts.concatenate(*values),
+    Op.LEFT: lambda values, args, _: texts.left(*values),
+    Op.RIGHT: lambda values, args, _: texts.right(*values),
+    Op.REPLACE: lambda values, args, _: texts.replace(*values),
+    Op.SPLIT_PART: lambda values, args, _: texts.split_part(*values),
+    Op.STRPOS: lambda values, args, _: texts.strpos(*values),
+    Op.STARTS_WITH: lambda values, args, _: texts.starts_with(*values),
+    Op.SIGN: lambda values, args, _: numbers.sign(*values),
+    Op.SQRT: lambda values, args, _: numbers.root(*values),
+    Op.EXP: lambda values, args, _: numbers.exponential(*values),
+    Op.LN: lambda values, args, _: numbers.logarithm(math.log, *values),
+    Op.LOG10: lambda values, args, _: numbers.logarithm(math.log10, *values),
+    Op.POWER: lambda values, args, _: numbers.power(*values),
     Op.DATE_TRUNC: lambda values, args, _: times.date_trunc(*values),
     Op.EXTRACT: _extract,
     **{

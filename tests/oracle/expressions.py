@@ -209,6 +209,53 @@ class _Maker:
         places = [self._place(depth) for _ in range(self._draw(st.integers(1, 2)))]
         return Call(Op.SUBSTRING, (self.make(TEXT, depth), *places), TEXT)
 
+    def concatenation(self, _: Type, depth: int) -> Expression:
+        count = self._draw(st.integers(2, 3))
+        return Call(Op.CONCAT, tuple(self.make(TEXT, depth) for _ in range(count)), TEXT)
+
+    def edge(self, _: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.LEFT, Op.RIGHT)))
+        return Call(op, (self.make(TEXT, depth), self._place(depth)), TEXT)
+
+    def replacement(self, _: Type, depth: int) -> Expression:
+        return Call(
+            Op.REPLACE, (self.make(TEXT, depth), self._word(depth), self._word(depth)), TEXT
+        )
+
+    def part(self, _: Type, depth: int) -> Expression:
+        args = self.make(TEXT, depth), self._word(depth), self._place(depth)
+        return Call(Op.SPLIT_PART, args, TEXT)
+
+    def position(self, _: Type, depth: int) -> Expression:
+        return Call(Op.STRPOS, (self.make(TEXT, depth), self._word(depth)), BIGINT)
+
+    def prefix(self, _: Type, depth: int) -> Expression:
+        return Call(Op.STARTS_WITH, (self.make(TEXT, depth), self._word(depth)), BOOLEAN)
+
+    def _word(self, depth: int) -> Expression:
+        """Return a pattern: short, so that texts contain it."""
+        if self._one_in(3):
+            return self.make(TEXT, depth)
+        return Literal(
+            self._draw(st.sampled_from(("", "a", "b", "é", "ab", "aa", "日", " "))), TEXT
+        )
+
+    def sign(self, _: Type, depth: int) -> Expression:
+        kind = self._draw(st.sampled_from((*_NUMBERS, Kind.DURATION)))
+        return Call(Op.SIGN, (self.make(self.of_kind(kind), depth),), BIGINT)
+
+    def powers(self, _: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.SQRT, Op.EXP, Op.LN, Op.LOG10)))
+        return Call(op, (self.make(DOUBLE, depth),), DOUBLE)
+
+    def power(self, _: Type, depth: int) -> Expression:
+        return Call(Op.POWER, (self.make(DOUBLE, depth), self.make(DOUBLE, depth)), DOUBLE)
+
+    def extreme(self, type_: Type, depth: int) -> Expression:
+        op = self._draw(st.sampled_from((Op.GREATEST, Op.LEAST)))
+        count = self._draw(st.integers(2, 3))
+        return Call(op, tuple(self.make(type_, depth) for _ in range(count)), type_)
+
     def _place(self, depth: int) -> Expression:
         if self._one_in(3):
             return self.make(BIGINT, depth)
@@ -229,7 +276,7 @@ class _Maker:
 
 Make = Callable[[_Maker, Type, int], Expression]
 
-_ANY: list[Make] = [_Maker.case, _Maker.coalesce, _Maker.nullif]
+_ANY: list[Make] = [_Maker.case, _Maker.coalesce, _Maker.nullif, _Maker.extreme]
 _NUMBER: list[Make] = [_Maker.arithmetic, _Maker.arithmetic, _Maker.one_number, _Maker.rounding]
 _MAKERS: dict[Kind, list[Make]] = {
     Kind.BOOLEAN: [
@@ -242,11 +289,26 @@ _MAKERS: dict[Kind, list[Make]] = {
         _Maker.is_null,
         _Maker.is_in,
         _Maker.like,
+        _Maker.prefix,
     ],
-    Kind.BIGINT: [*_NUMBER, _Maker.length, _Maker.extract, _Maker.in_unit],
-    Kind.DOUBLE: [*_NUMBER, _Maker.extract, _Maker.in_unit],
+    Kind.BIGINT: [
+        *_NUMBER,
+        _Maker.length,
+        _Maker.extract,
+        _Maker.in_unit,
+        _Maker.sign,
+        _Maker.position,
+    ],
+    Kind.DOUBLE: [*_NUMBER, _Maker.extract, _Maker.in_unit, _Maker.powers, _Maker.power],
     Kind.DECIMAL: _NUMBER,
-    Kind.TEXT: [_Maker.one_text, _Maker.substring],
+    Kind.TEXT: [
+        _Maker.one_text,
+        _Maker.substring,
+        _Maker.concatenation,
+        _Maker.edge,
+        _Maker.replacement,
+        _Maker.part,
+    ],
     Kind.TIMESTAMP: [_Maker.date_trunc, _Maker.shifted],
     Kind.DATE: [],
     Kind.DURATION: [

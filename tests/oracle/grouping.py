@@ -89,8 +89,13 @@ def _of_values(aggregate: Aggregate, values: list[Any]) -> Scalar:
         case Function.MIN | Function.MAX:
             ordered = sorted(values, key=functools.cmp_to_key(numbers.order))
             return _last(ordered if aggregate.function is Function.MAX else ordered[::-1])
-        case Function.STDDEV:
-            return _deviation(values)
+        case Function.STDDEV | Function.VARIANCE:
+            return _spread(aggregate.function, values, len(values) - 1)
+        case Function.STDDEV_POP | Function.VAR_POP:
+            return _spread(aggregate.function, values, len(values))
+        case Function.PERCENTILE:
+            assert aggregate.fraction is not None
+            return _percentile(values, aggregate.fraction)
     if special := [value for value in values if not _is_finite(value)]:
         return float(sum(special))
     total = sum((Fraction(value) for value in values), Fraction(0))
@@ -110,14 +115,32 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _deviation(values: list[Any]) -> Scalar:
-    if len(values) < 2:
+def _spread(function: Function, values: list[Any], divisor: int) -> Scalar:
+    if not divisor:
         return None
     if not all(_is_finite(value) for value in values):
         return math.nan
     exact = [Fraction(value) for value in values]
     mean = sum(exact, Fraction(0)) / len(exact)
     squares = sum(((value - mean) * (value - mean) for value in exact), Fraction(0))
-    variance = squares / (len(exact) - 1)
+    variance = squares / divisor
+    if function in (Function.VARIANCE, Function.VAR_POP):
+        return numbers.as_double(variance)
     quotient = _DIGITS.divide(Decimal(variance.numerator), Decimal(variance.denominator))
     return float(_DIGITS.sqrt(quotient))
+
+
+def _percentile(values: list[Any], fraction: float) -> float:
+    """Return the value at fraction * (n - 1) of the sorted ones, interpolated in doubles."""
+    ordered = sorted(values, key=functools.cmp_to_key(numbers.order))
+    place = (len(ordered) - 1) * fraction
+    below, above = (ordered[whole] for whole in (math.floor(place), math.ceil(place)))
+    low, high = _as_double(below), _as_double(above)
+    weight = place - math.floor(place)
+    if not weight or numbers.order(below, above) == 0:
+        return low
+    return low * (1.0 - weight) + high * weight
+
+
+def _as_double(value: Any) -> float:
+    return value + 0.0 if isinstance(value, float) else numbers.as_double(Fraction(value))

@@ -131,3 +131,35 @@ def _double(op: Op, lhs: float, rhs: float = 0) -> float:
     if op is Op.ROUND:
         return as_double(_rounded(written(lhs), int(rhs)))
     return float(math.floor(lhs) if op is Op.FLOOR else math.ceil(lhs))
+
+
+def sign(value: Any) -> int:
+    return 0 if value != value else int(value > 0) - int(value < 0)
+
+
+def root(value: float) -> float | None:
+    return None if value < 0 else math.sqrt(value)
+
+
+def exponential(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def logarithm(function: Any, value: float) -> float | None:
+    return None if value <= 0 else float(function(value))
+
+
+def power(base: float, exponent: float) -> float | None:
+    """Return base ^ exponent as C has it; Python raises for infinite results."""
+    if base == 0 and exponent < 0:
+        return None
+    is_whole = not math.isfinite(exponent) or exponent == math.trunc(exponent)
+    if base < 0 and not is_whole and math.isfinite(base):
+        return None
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 == 1 else math.inf

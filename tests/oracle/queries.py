@@ -21,7 +21,9 @@ LAST_TS = 24
 
 WINDOW_KINDS = ("time", "row", "count", "partition")
 
-_NUMERIC = (Function.SUM, Function.AVG, Function.STDDEV)
+_DOUBLES = (Function.STDDEV, Function.STDDEV_POP, Function.VARIANCE, Function.VAR_POP)
+_NUMERIC = (Function.SUM, Function.AVG, *_DOUBLES, Function.PERCENTILE)
+_FRACTIONS = (0.0, 0.05, 0.25, 0.5, 1 / 3, 0.95, 1.0)
 _ANY = (Function.COUNT, Function.MIN, Function.MAX, Function.FIRST, Function.LAST)
 
 
@@ -108,14 +110,18 @@ def aggregates(draw: DrawFn, columns: dict[str, Type], plain: bool = False) -> A
     function = draw(st.sampled_from([Function.COUNT_ROWS, *functions]))
     if function is Function.COUNT_ROWS:
         return Aggregate(function, None, False, BIGINT)
-    return Aggregate(function, argument, draw(st.booleans()), result(function, argument.type))
+    fraction = draw(st.sampled_from(_FRACTIONS)) if function is Function.PERCENTILE else None
+    type_ = result(function, argument.type)
+    return Aggregate(function, argument, draw(st.booleans()), type_, fraction)
 
 
 def result(function: Function, type_: Type) -> Type:
     match function:
         case Function.COUNT | Function.COUNT_ROWS:
             return BIGINT
-        case Function.STDDEV:
+        case Function.PERCENTILE:
+            return DOUBLE
+        case _ if function in _DOUBLES:
             return DOUBLE
         case Function.SUM if type_.kind is Kind.DECIMAL:
             return decimal_type(38, type_.scale)

@@ -8,7 +8,7 @@ from typing import Any
 
 from datastem.types import BOOLEAN
 from querystem.expressions import Call, ColumnRef, Scalar
-from querystem.grouping import aggregate_name
+from querystem.grouping import Grouping, aggregate_name
 from querystem.query import SetOperator, SubQuery, SubQueryKind, item_column
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.grouping import identity, naive_aggregate
@@ -67,6 +67,9 @@ def subquery_value(subquery: SubQuery, outer: Row, inner: Sequence[Row]) -> Scal
             test = Call(subquery.op, (subquery.operand, value), BOOLEAN)
             truths = [evaluate_row(test, pair) for pair in pairs]
             return True if True in truths else None if None in truths else False
+        case SubQueryKind.SCALAR if subquery.grouping is not None:
+            assert subquery.value is not None
+            return evaluate_row(subquery.value, _aggregated(subquery.grouping, pairs))
         case SubQueryKind.SCALAR:
             assert len(pairs) < 2, "a scalar query has at most one row"
             return pairs[0][value.name] if pairs else _of_nothing(subquery)
@@ -76,8 +79,11 @@ def _of_nothing(subquery: SubQuery) -> Scalar:
     grouping, output = subquery.query.grouping, subquery.query.outputs[0].expression
     if grouping is None:
         return None
-    group = {
-        aggregate_name(number): naive_aggregate(aggregate, [])
+    return evaluate_row(output, _aggregated(grouping, []))
+
+
+def _aggregated(grouping: Grouping, rows: Sequence[Row]) -> Row:
+    return {
+        aggregate_name(number): naive_aggregate(aggregate, rows)
         for number, aggregate in enumerate(grouping.aggregates)
     }
-    return evaluate_row(output, group)

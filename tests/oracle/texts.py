@@ -22,6 +22,62 @@ def substring(text: str, start: int, count: int | None = None) -> str | None:
     )
 
 
+# A text that a function makes has at most this many bytes.
+_MAX_BYTES = 1 << 20
+
+
+def concatenate(*parts: str) -> str | None:
+    return _bounded("".join(parts))
+
+
+def replace(text: str, old: str, new: str) -> str | None:
+    """Look for `old` from the left, one code point after the other."""
+    if not old:
+        return text
+    parts, place = [], 0
+    while place < len(text):
+        matches = text[place : place + len(old)] == old
+        parts.append(new if matches else text[place])
+        place += len(old) if matches else 1
+    return _bounded("".join(parts))
+
+
+def _bounded(text: str) -> str | None:
+    return text if len(text.encode()) <= _MAX_BYTES else None
+
+
+def left(text: str, count: int) -> str:
+    return "".join(char for place, char in enumerate(text) if place < _kept_count(text, count))
+
+
+def right(text: str, count: int) -> str:
+    first = len(text) - _kept_count(text, count)
+    return "".join(char for place, char in enumerate(text) if place >= first)
+
+
+def _kept_count(text: str, count: int) -> int:
+    return len(text) + count if count < 0 else count
+
+
+def split_part(text: str, separator: str, number: int) -> str:
+    parts, remaining = [], text
+    while separator and (place := strpos(remaining, separator)):
+        parts.append(remaining[: place - 1])
+        remaining = remaining[place - 1 + len(separator) :]
+    parts.append(remaining)
+    numbered = dict(enumerate(parts, 1)) | dict(enumerate(parts, -len(parts)))
+    return numbered.get(number, "")
+
+
+def strpos(text: str, part: str) -> int:
+    places = range(len(text) + 1)
+    return next((place + 1 for place in places if text[place : place + len(part)] == part), 0)
+
+
+def starts_with(text: str, prefix: str) -> bool:
+    return text[: len(prefix)] == prefix
+
+
 def like(text: str, pattern: str) -> bool:
     """Return which prefixes of the pattern match which prefixes of the text, prefix by prefix."""
     reached = {0}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from psoup.configuration import BadConfiguration, keys_of, parse_configured, read_file, variable
-from psoup.engine.process import _parse
-from psoup.server.main import make_parser
+from psoup.engine import process as engine_process
+from psoup.server.options import make_parser
 from psoup.web.settings import add_options
 
 
@@ -55,7 +55,7 @@ def test_groups_of_flags_have_tables_that_both_processes_read() -> None:
     assert options.metrics == ("127.0.0.1", 9181) and options.auth == ["keys", "jwt"]
     assert options.insecure and options.log == "json"
     assert options.web == ("127.0.0.1", 7180) and options.web_host == ["a.example"]
-    engine = _parse(["--store", "s"])
+    engine = parse_configured(engine_process.make_parser(), "engine", ["--store", "s"])
     assert engine.metrics == ("127.0.0.1", 9182) and engine.log == "json"
 
 

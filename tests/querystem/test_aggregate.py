@@ -36,7 +36,12 @@ def rows(values: Any, type_: Type, keys: Any = None, key_type: Type = TEXT) -> p
 def of(*functions: Function, type_: Type = DOUBLE, key: Type | None = None) -> Grouping:
     keys = () if key is None else (ColumnRef("k", key),)
     x = ColumnRef("x", type_)
-    return Grouping(keys, tuple(Aggregate(f, x, False, result(f, type_)) for f in functions))
+    return Grouping(keys, tuple(_aggregate(f, x) for f in functions))
+
+
+def _aggregate(function: Function, argument: ColumnRef) -> Aggregate:
+    fraction = 0.5 if function is Function.PERCENTILE else None
+    return Aggregate(function, argument, False, result(function, argument.type), fraction)
 
 
 def values(grouping: Grouping, batch: pa.RecordBatch) -> tuple[Any, ...]:

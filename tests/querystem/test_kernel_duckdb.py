@@ -12,6 +12,9 @@ Where it does not, and what is done about it here:
   on its own: a DURATION here is a constant or the difference of two TIMESTAMPs; the rest is left
   out;
 - TIMESTAMP goes past the year 9999, where ours is NULL: so is what gets there;
+- SQRT, LN, LOG10 and POWER are NaN or infinite if ours is NULL, and EXP, LN, LOG10 and POWER may
+  come from another C library: left out;
+- SPLIT_PART splits at an empty separator: only separators that are not empty are kept;
 - DATE_TRUNC of a DATE is a DATE, ours a TIMESTAMP: cast.
 """
 
@@ -35,7 +38,13 @@ from querystem.kernel import matches
 from tests.oracle.expressions import conditions
 from tests.oracle.strategies import rows, schemas, to_batch
 
-_LEFT_OUT = frozenset({Op.CAST, Op.ROUND, Op.SUBSTRING})
+_LEFT_OUT = frozenset({Op.CAST, Op.ROUND, Op.SUBSTRING}) | {
+    Op.SQRT,
+    Op.POWER,
+    Op.EXP,
+    Op.LN,
+    Op.LOG10,
+}
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 _NAIVE = pa.timestamp("us")
 _NAMES = {Kind.TEXT: "VARCHAR"}
@@ -48,6 +57,15 @@ _FUNCTIONS = {
     Op.LENGTH: "length",
     Op.COALESCE: "coalesce",
     Op.NULLIF: "nullif",
+    Op.GREATEST: "greatest",
+    Op.LEAST: "least",
+    Op.SIGN: "sign",
+    Op.LEFT: "left",
+    Op.RIGHT: "right",
+    Op.REPLACE: "replace",
+    Op.SPLIT_PART: "split_part",
+    Op.STRPOS: "strpos",
+    Op.STARTS_WITH: "starts_with",
 }
 _INFIX = {
     Op.EQ: "=",
@@ -62,6 +80,7 @@ _INFIX = {
     Op.ADD: "+",
     Op.SUB: "-",
     Op.MUL: "*",
+    Op.CONCAT: "||",
 }
 _DIVISIONS = {Op.DIV: "/", Op.INT_DIV: "//", Op.MOD: "%"}
 
@@ -153,12 +172,16 @@ def _refuse(op: Op, args: tuple[Expression, ...], type_: Type) -> None:
     is_mixed = len({arg.type for arg in args if arg.type.is_numeric}) > 1
     if is_mixed and op not in (Op.CASE, Op.AND, Op.OR):
         raise MeansSomethingElse("mixed numbers")
-    chooses = (Op.CASE, Op.COALESCE, Op.NULLIF)
+    chooses = (Op.CASE, Op.COALESCE, Op.NULLIF, Op.GREATEST, Op.LEAST)
+    if op in (Op.GREATEST, Op.LEAST, Op.SIGN) and args[0].type.kind is Kind.DURATION:
+        raise MeansSomethingElse("durations")
     if type_.kind is Kind.DECIMAL and op not in chooses:
         raise MeansSomethingElse("DECIMAL arithmetic")
     differs = op is Op.SUB and args[0].type.kind is Kind.TIMESTAMP
     if type_.kind is Kind.DURATION and op not in chooses and not differs:
         raise MeansSomethingElse("arithmetic of durations")
+    if op is Op.SPLIT_PART and not (isinstance(args[1], Literal) and args[1].value):
+        raise MeansSomethingElse("empty separators")
     if op is Op.EXTRACT and args[1].type.kind is Kind.DURATION:
         raise MeansSomethingElse("fields of durations")
     if op is Op.EXTRACT and type_.kind is Kind.DOUBLE:

@@ -23,7 +23,7 @@ from psoup.server.call import Call
 from psoup.server.group.counts import GroupCounts, LocalCounts, QuotaCounts, make_table
 from psoup.server.group.membership import parse_membership
 from psoup.server.group.parent import reserved_port
-from psoup.server.main import make_parser, parse_arguments
+from psoup.server.options import make_parser, parse_arguments
 from psoup.server.sharing.shares import CHUNK_UNITS
 from psoup.server.sharing.turns import Turns
 from psoup.v1 import psoup_pb2 as pb

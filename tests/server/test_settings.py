@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from psoup.command_help import parse_size
-from psoup.server.main import main, parse_arguments
+from psoup.server.main import main
+from psoup.server.options import parse_arguments
 from tests.support.server.process import ROOT, ServerProcess
 
 

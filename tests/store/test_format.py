@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from psoup.cli import cli
 from psoup.store import Store, UnsupportedFormat
 from psoup.store.delta.checksums import sealed
 from psoup.store.layout import FORMAT
@@ -38,4 +41,20 @@ def test_a_store_of_another_format_is_refused(number: int, advice: str, tmp_path
     before = sorted(path.name for path in root.rglob("*"))
     with pytest.raises(UnsupportedFormat, match=f"format {number}.*{advice}"):
         Store.open(root)
+    done = _check(root)
+    assert done.exit_code == 1 and f"has format {number}; this version" in done.output
+    assert re.search(advice, " ".join(done.output.split()))
     assert sorted(path.name for path in root.rglob("*")) == before
+
+
+def test_a_store_of_this_format_needs_no_upgrade(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    Store.open(root, create=True)
+    done = _check(root)
+    assert done.exit_code == 0 and f"has format {FORMAT}" in done.output
+    assert CliRunner().invoke(cli, ["upgrade", str(root)]).exit_code == 2
+    assert "is not a store" in _check(tmp_path).output
+
+
+def _check(root: Path) -> Result:
+    return CliRunner().invoke(cli, ["upgrade", "--check", str(root)])

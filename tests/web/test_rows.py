@@ -157,6 +157,7 @@ def test_an_object_is_a_row(web: WebServer, tenant: str) -> None:
         ({"day": "2026-02-31"}, "BAD_VALUE", "day"),
         ({"more": 1}, "EXTRA_COLUMN", "more"),
         ({"_op": "delete"}, "DELETE_WITHOUT_KEY", "_op"),
+        ({"_op": "patch"}, "PATCH_WITHOUT_KEY", "_op"),
         ({"_op": "burn"}, "BAD_OPERATION", "_op"),
         ({"_expected": 5}, "EXPECTED_WITHOUT_KEY", "_expected"),
         ({"_expected": 1.5}, "WRONG_TYPE", "_expected"),
@@ -360,3 +361,26 @@ def test_an_edit_that_expects_another_row_is_a_conflict(
         "id": 1,
         "item": "two lamps",
     }
+
+
+def test_a_patch_sets_the_fields_that_it_has(web: WebServer, tenant: str) -> None:
+    web.define("CREATE STREAM orders (id BIGINT, item TEXT, total BIGINT) KEY (id)", tenant=tenant)
+
+    def send(body: str, media: str = "application/json") -> Any:
+        return web.send("POST", "/v1/streams/orders/rows", body.encode(), media, tenant=tenant)
+
+    send(json.dumps([{"id": 1, "item": "lamp", "total": 5}, {"id": 2, "item": "bed", "total": 9}]))
+    assert send('{"id": 1, "total": 6, "_op": "patch"}').status == 200
+    assert send("id,item,_op\n2,sofa,patch\n", "text/csv").status == 200
+    rows = '{"id": 1, "item": null, "_op": "patch"}\n{"id": 2, "item": "chair", "_op": "patch"}\n'
+    assert send(rows, "application/x-ndjson").status == 200
+    others = [{"id": 1, "item": "x", "_op": "patch"}, {"id": 2, "total": 1, "_op": "patch"}]
+    reply = send(json.dumps(others))
+    assert (reply.status, reply.reason, reply.json()["row"]) == (400, "MISSING_COLUMN", 1)
+    beside = [{"id": 1, "item": "x", "_op": "patch"}, {"id": 2, "item": "y", "total": 1}]
+    assert send(json.dumps(beside)).reason == "MISSING_COLUMN"
+    reply = send('{"id": 3, "total": 6, "_op": "patch"}')
+    assert reply.reason == "NO_CURRENT_ROW" and reply.json()["row"] == 0
+    sql = "SELECT id, item, total FROM orders"
+    rows = web.get("/v1/ask", tenant=tenant, sql=sql, format="json").json()["rows"]
+    assert {str(row[0]): row[1:] for row in rows} == {"1": [None, 6], "2": ["chair", 9]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,7 +15,7 @@ from client_sdk.copies._changes import log
 from client_sdk.copies._changes.log import Entry
 from client_sdk.copies._changes.reported import WITH_OWN, Move, WrongRows, follow
 from client_sdk.copies._changes.tagging import Tag, Why
-from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.checksums import HEAD
 from client_sdk.copies._file.file import CopyFile
@@ -110,7 +109,7 @@ def leave_batch(file: CopyFile, batch: ChangeBatch) -> None:
 
 
 def _moved_on(
-    connection: sqlite3.Connection, record: Record, version: Version, now: int | None
+    connection: sqlite.Connection, record: Record, version: Version, now: int | None
 ) -> Record:
     """Report what time has changed, and return the record as it is then.
 
@@ -127,7 +126,7 @@ def _moved_on(
     return catalog.find(connection, record.name)
 
 
-def _batch(connection: sqlite3.Connection, record: Record, entries: Sequence[Entry]) -> ChangeBatch:
+def _batch(connection: sqlite.Connection, record: Record, entries: Sequence[Entry]) -> ChangeBatch:
     if record.reported is None:
         return ChangeBatch()
     columns = record.reported.shape.columns
@@ -160,7 +159,7 @@ def _decoded(entries: Sequence[Entry], columns: tuple[Column, ...]) -> Iterator[
         )
 
 
-def _answer(connection: sqlite3.Connection, copy_id: int, columns: tuple[Column, ...]) -> list[Row]:
+def _answer(connection: sqlite.Connection, copy_id: int, columns: tuple[Column, ...]) -> list[Row]:
     rows = tables.read(
         connection, f"SELECT * FROM {tables.reported_table(copy_id)} ORDER BY {ORDER}"
     )

@@ -4,12 +4,12 @@ reported.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from client_sdk.copies._changes.tagging import TaggedRow
+from client_sdk.copies._file import sqlite
 from client_sdk.copies._file.catalog import DAMAGED
 from client_sdk.copies._file.records import seal, unseal
 
@@ -27,23 +27,23 @@ class Entry:
     change: TaggedRow | None
 
 
-def append(connection: sqlite3.Connection, copy_id: int, changes: Sequence[TaggedRow]) -> None:
+def append(connection: sqlite.Connection, copy_id: int, changes: Sequence[TaggedRow]) -> None:
     _insert(connection, copy_id, map(_content, changes))
 
 
-def drop(connection: sqlite3.Connection, copy_id: int, last: int | None = None) -> None:
+def drop(connection: sqlite.Connection, copy_id: int, last: int | None = None) -> None:
     """Drop the changes of a copy, up to the number `last` or all."""
     up_to = "" if last is None else f"AND number <= {last}"
     connection.execute(f"DELETE FROM _psoup_changes WHERE copy_id = ? {up_to}", (copy_id,))
 
 
-def reset(connection: sqlite3.Connection, copy_id: int, reason: str) -> None:
+def reset(connection: sqlite.Connection, copy_id: int, reason: str) -> None:
     """Drop all changes of a copy, and log the reason."""
     drop(connection, copy_id)
     _insert(connection, copy_id, [{"reset": reason}])
 
 
-def entries(connection: sqlite3.Connection, copy_id: int) -> list[Entry]:
+def entries(connection: sqlite.Connection, copy_id: int) -> list[Entry]:
     """Return the changes of a copy. If one is damaged, all are dropped, and the log says so."""
     # Changes after a gap can't be applied, so one damaged entry ends the whole log.
     logged = _read(connection, copy_id)
@@ -53,7 +53,7 @@ def entries(connection: sqlite3.Connection, copy_id: int) -> list[Entry]:
     return [entry for entry in logged if entry is not None]
 
 
-def _read(connection: sqlite3.Connection, copy_id: int) -> list[Entry | None]:
+def _read(connection: sqlite.Connection, copy_id: int) -> list[Entry | None]:
     rows = connection.execute(
         "SELECT number, content FROM _psoup_changes WHERE copy_id = ? ORDER BY number", (copy_id,)
     )
@@ -80,7 +80,7 @@ def _content(change: TaggedRow) -> dict[str, Any]:
 
 
 def _insert(
-    connection: sqlite3.Connection, copy_id: int, contents: Iterable[dict[str, Any]]
+    connection: sqlite.Connection, copy_id: int, contents: Iterable[dict[str, Any]]
 ) -> None:
     connection.executemany(
         "INSERT INTO _psoup_changes (copy_id, content) VALUES (?, ?)",

@@ -7,12 +7,11 @@ from the store is the row that was reported, and nothing more is.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from client_sdk.copies._file import tables
+from client_sdk.copies._file import sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow, signed
 from client_sdk.copies._file.records import Reported, Version
@@ -37,7 +36,7 @@ class OwnAnswer:
 
 @contextmanager
 def with_own(
-    connection: sqlite3.Connection, record: Record, version: Version, now: int | None
+    connection: sqlite.Connection, record: Record, version: Version, now: int | None
 ) -> Iterator[OwnAnswer]:
     """Yield the answer of a version of a copy, with own edits."""
     next_record = replace(record, version=version)
@@ -57,7 +56,7 @@ def with_own(
             connection.execute(f"DROP VIEW {_VIEW}")
 
 
-def _numbered(connection: sqlite3.Connection, version: Version, overlay: Overlay) -> Overlay:
+def _numbered(connection: sqlite.Connection, version: Version, overlay: Overlay) -> Overlay:
     """Return the overlay with the ids of the store, if it has taken rows, and with checksums."""
     rows = [row for row, _ in overlay.added]
     ids = confirmed.real_ids(connection, [row[0] for row in rows])
@@ -75,7 +74,7 @@ def _summed(rows: Sequence[StoredRow], version: Version) -> list[StoredRow]:
 
 
 def renumber(
-    connection: sqlite3.Connection, copy_id: int, reported: Reported, version: Version
+    connection: sqlite.Connection, copy_id: int, reported: Reported, version: Version
 ) -> Reported | None:
     """Give own rows that were reported the ids that the store gave them, and return what is
     reported then. Return None if such a row is damaged.

@@ -8,14 +8,13 @@ itself, or an unrelated answer replaces another, the log begins again and says w
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from client_sdk.copies._changes import log
 from client_sdk.copies._changes.own import OwnAnswer, renumber, with_own
 from client_sdk.copies._changes.tagging import Passage
-from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import DAMAGED, REPLACED, Record
 from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow
 from client_sdk.copies._file.records import Reported, Version
@@ -57,7 +56,7 @@ class WrongRows(Exception):
     """Rows of the version that is to be reported don't match their checksums."""
 
 
-def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
+def follow(connection: sqlite.Connection, record: Record, move: Move) -> None:
     """Report what the move changes, if changes of the copy are kept.
 
     Raises WrongRows; then nothing was reported.
@@ -76,7 +75,7 @@ def follow(connection: sqlite3.Connection, record: Record, move: Move) -> None:
         log.reset(connection, record.copy_id, reason)
 
 
-def _report(connection: sqlite3.Connection, record: Record, reported: Reported, move: Move) -> bool:
+def _report(connection: sqlite.Connection, record: Record, reported: Reported, move: Move) -> bool:
     """Report the changes, and return True. Return False if rows reported before are damaged."""
     if record.declaration.changes != WITH_OWN:
         return _Report(connection, record, reported, move).report()
@@ -89,7 +88,7 @@ def _report(connection: sqlite3.Connection, record: Record, reported: Reported, 
         return _Report(connection, record, renumbered, move, own_answer).report()
 
 
-def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str:
+def _reset_by(connection: sqlite.Connection, record: Record, move: Move) -> str:
     """Return the reason why there is nothing to compare with; empty if there is."""
     reported, version = record.reported, move.version
     if record.reported_lost or version.reason in RESETS:
@@ -105,14 +104,14 @@ def _reset_by(connection: sqlite3.Connection, record: Record, move: Move) -> str
     return ""
 
 
-def _is_sound(connection: sqlite3.Connection, copy_id: int, reported: Reported) -> bool:
+def _is_sound(connection: sqlite.Connection, copy_id: int, reported: Reported) -> bool:
     table = tables.reported_table(copy_id)
     if tables.checksum_sums(connection, table) != reported.sums:
         return False
     return not tables.damaged(connection, table, reported.shape.stored)
 
 
-def _begin(connection: sqlite3.Connection, record: Record, move: Move) -> None:
+def _begin(connection: sqlite.Connection, record: Record, move: Move) -> None:
     """Take the version as reported, whatever was reported before. Raises WrongRows."""
     copy_id, version, table = record.copy_id, move.version, tables.reported_table(record.copy_id)
     columns = version.shape.stored
@@ -154,7 +153,7 @@ class _Report:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: sqlite.Connection,
         record: Record,
         reported: Reported,
         move: Move,
@@ -285,12 +284,12 @@ def _checksums(rows: Iterable[StoredRow]) -> list[int]:
     return [row[_CHECKSUM] for row in rows]
 
 
-def note_ended(connection: sqlite3.Connection, copy_id: int, ids: Iterable[int]) -> None:
+def note_ended(connection: sqlite.Connection, copy_id: int, ids: Iterable[int]) -> None:
     """Note that stream keys of these rows were updated or deleted, for the next report."""
     connection.executemany(
         "INSERT OR IGNORE INTO _psoup_ended VALUES (?, ?)", ((copy_id, row_id) for row_id in ids)
     )
 
 
-def _forget_ended(connection: sqlite3.Connection, copy_id: int) -> None:
+def _forget_ended(connection: sqlite.Connection, copy_id: int) -> None:
     connection.execute("DELETE FROM _psoup_ended WHERE copy_id = ?", (copy_id,))

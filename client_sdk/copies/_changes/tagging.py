@@ -1,9 +1,9 @@
 """Tags: the smallest set of changes that leads from one answer to the next.
 
-Two rows are the same row if they have the same id, or in a keyed stream the same key. So each row
-changes at most once: it is new (`+`), it has other values (`u`), or it was removed (`-`). The id of
-a combination of rows is no identity: equal combinations that were removed and added cancel. Rows
-are as the file holds them.
+Two rows are the same row if they have the same id, or the same key: that of a keyed stream, or the
+keys of all rows that a combination is made of. So each row changes at most once: it is new (`+`),
+it has other values (`u`), or it was removed (`-`). The id of a combination of rows is no identity:
+equal combinations that were removed and added cancel. Rows are as the file holds them.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from client_sdk._exceptions import CopyError, FileDamaged, UnknownCopy
-from client_sdk.copies._file import tables
+from client_sdk.copies._file import sqlite, tables
+from client_sdk.copies._file.encryption import Key, check_key, key_bytes, sidecar_of
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Declaration, Reported, Stage, Version, seal, unseal
 
@@ -21,8 +21,21 @@ T = TypeVar("T")
 
 # Why changes begin again: the reported answer can't be read, or another query replaced it.
 DAMAGED, REPLACED = "DAMAGED", "REPLACED"
+# The rows were removed from the file, to make room or to leave a device.
+EVICTED, CLEARED = "EVICTED", "CLEARED"
 
-_FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound, told"
+_FIELDS = "copy_id, name, declaration, spare, state, next, stage, shown, sound, told, use"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """When a copy was last read, and when it was evicted to make room for others, in microseconds.
+
+    `evicted_at` is None unless its rows are missing for that reason.
+    """
+
+    read_at: int = 0
+    evicted_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +46,8 @@ class Record:
     those of other copies are complete too. `latest_now` is the greatest NOW that the copy was read
     at. `verified` is when every row was last found right; None if that is in doubt. `reported` is
     the answer up to which changes have been reported, and `reported_lost` the reason why it is
-    unknown. `intact` is False if the declaration has to be written again, from the one of the two
-    that can be read.
+    unknown. `use` says when the copy was last read, and evicted. `intact` is False if the
+    declaration has to be written again, from the one of the two that can be read.
     """
 
     declaration: Declaration
@@ -45,6 +58,7 @@ class Record:
     verified: int | None
     reported: Reported | None
     reported_lost: str
+    use: Use
     intact: bool
 
     @property
@@ -69,13 +83,13 @@ class Record:
         )
 
 
-def records(connection: sqlite3.Connection) -> list[Record]:
+def records(connection: sqlite.Connection) -> list[Record]:
     """Return all records, in the order in which the copies were first kept."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies ORDER BY copy_id")
     return [_record(*row) for row in rows]
 
 
-def find(connection: sqlite3.Connection, name: str) -> Record:
+def find(connection: sqlite.Connection, name: str) -> Record:
     """Return the record of a name. Raises UnknownCopy."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE name = ?", (name,))
     for row in rows:
@@ -89,7 +103,7 @@ def find(connection: sqlite3.Connection, name: str) -> Record:
     raise UnknownCopy(f"no copy {name!r} is kept in this file, which has: {names}")
 
 
-def by_id(connection: sqlite3.Connection, copy_id: int) -> Record | None:
+def by_id(connection: sqlite.Connection, copy_id: int) -> Record | None:
     """Return the record of an id; None if there is none."""
     rows = connection.execute(f"SELECT {_FIELDS} FROM _psoup_copies WHERE copy_id = ?", (copy_id,))
     for row in rows:
@@ -107,7 +121,7 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *sealed_fields: An
         raise FileDamaged(
             f"the declaration of copy {name!r} is damaged: forget it and keep it again"
         )
-    version, following, stage, latest_now, sound, reported = sealed_fields
+    version, following, stage, latest_now, sound, reported, use = sealed_fields
     moment = unseal(latest_now)
     declaration = Declaration.from_content(content)
     declared = (declaration.name, declaration.copy_id)
@@ -120,6 +134,7 @@ def _record(copy_id: int, name: Any, first: Any, second: Any, *sealed_fields: An
         moment["now"] if moment else None,
         _verified(sound),
         *_reported(reported),
+        Use(**(unseal(use) or {})),
         intact=first == second and declared == (name, copy_id),
     )
 
@@ -140,7 +155,7 @@ def _unsealed(sealed: Any, make: Callable[[dict[str, Any]], T]) -> T | None:
 # ---- writing
 
 
-def insert(connection: sqlite3.Connection, declaration: Declaration) -> Declaration:
+def insert(connection: sqlite.Connection, declaration: Declaration) -> Declaration:
     """Add a copy, and return its declaration with its id."""
     # The row comes first, because the sealed declaration holds the id that SQLite assigns.
     cursor = connection.execute("INSERT INTO _psoup_copies (name) VALUES (?)", (declaration.name,))
@@ -150,7 +165,7 @@ def insert(connection: sqlite3.Connection, declaration: Declaration) -> Declarat
     return numbered
 
 
-def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
+def redeclare(connection: sqlite.Connection, declaration: Declaration) -> None:
     """Write the declaration, twice."""
     sealed = seal(declaration.to_content())
     connection.execute(
@@ -159,7 +174,7 @@ def redeclare(connection: sqlite3.Connection, declaration: Declaration) -> None:
     )
 
 
-def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declaration | None:
+def amend(connection: sqlite.Connection, copy_id: int, **fields: Any) -> Declaration | None:
     """Change fields of the declaration as it is now, and return it. Return None if the copy is
     gone.
     """
@@ -173,7 +188,7 @@ def amend(connection: sqlite3.Connection, copy_id: int, **fields: Any) -> Declar
 
 
 def put_versions(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     copy_id: int,
     version: Version | None,
     following: Version | None,
@@ -186,12 +201,18 @@ def put_versions(
     )
 
 
-def put_latest_now(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
+def put_latest_now(connection: sqlite.Connection, copy_id: int, now: int | None) -> None:
     sealed = None if now is None else seal({"now": now})
     connection.execute("UPDATE _psoup_copies SET shown = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
-def put_verified(connection: sqlite3.Connection, copy_id: int, now: int | None) -> None:
+def put_use(connection: sqlite.Connection, copy_id: int, use: Use) -> None:
+    connection.execute(
+        "UPDATE _psoup_copies SET use = ? WHERE copy_id = ?", (seal(asdict(use)), copy_id)
+    )
+
+
+def put_verified(connection: sqlite.Connection, copy_id: int, now: int | None) -> None:
     """Note that every row was found right at `now`, or with None that this is in doubt."""
     sealed = None if now is None else seal({"at": now, "by": _sdk_version()})
     connection.execute("UPDATE _psoup_copies SET sound = ? WHERE copy_id = ?", (sealed, copy_id))
@@ -214,12 +235,12 @@ def _sdk_version() -> str:
         return ""
 
 
-def put_reported(connection: sqlite3.Connection, copy_id: int, reported: Reported | None) -> None:
+def put_reported(connection: sqlite.Connection, copy_id: int, reported: Reported | None) -> None:
     sealed = None if reported is None else seal(reported.to_content())
     connection.execute("UPDATE _psoup_copies SET told = ? WHERE copy_id = ?", (sealed, copy_id))
 
 
-def lose_reported(connection: sqlite3.Connection, declaration: Declaration, reason: str) -> None:
+def lose_reported(connection: sqlite.Connection, declaration: Declaration, reason: str) -> None:
     """Note, if changes are kept, why the reported answer is unknown."""
     if declaration.changes:
         connection.execute(
@@ -228,7 +249,7 @@ def lose_reported(connection: sqlite3.Connection, declaration: Declaration, reas
         )
 
 
-def drop_changes(connection: sqlite3.Connection, copy_id: int) -> None:
+def drop_changes(connection: sqlite.Connection, copy_id: int) -> None:
     """Stop keeping changes of a copy, and forget those there are."""
     connection.execute(f"DROP TABLE IF EXISTS {tables.reported_table(copy_id)}")
     for table in ("_psoup_ended", "_psoup_changes"):
@@ -236,7 +257,23 @@ def drop_changes(connection: sqlite3.Connection, copy_id: int) -> None:
     put_reported(connection, copy_id, None)
 
 
-def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
+def empty(connection: sqlite.Connection, record: Record, reason: str) -> None:
+    """Remove the rows and changes of a copy; its declaration stays, and so do own rows that wait.
+
+    The `reason` is that of the changes which begin again with its next answer.
+    """
+    copy_id = record.copy_id
+    tables.drop_other_tables(connection, copy_id)
+    drop_changes(connection, copy_id)
+    connection.execute("DELETE FROM _psoup_removed WHERE copy_id = ?", (copy_id,))
+    put_versions(connection, copy_id, None, None, None)
+    put_latest_now(connection, copy_id, None)
+    put_verified(connection, copy_id, None)
+    if record.version is not None:
+        lose_reported(connection, record.declaration, reason)
+
+
+def delete(connection: sqlite.Connection, copy_ids: Sequence[int]) -> None:
     """Delete copies, with their rows and changes."""
     for copy_id in copy_ids:
         tables.drop_other_tables(connection, copy_id)
@@ -246,7 +283,7 @@ def delete(connection: sqlite3.Connection, copy_ids: Sequence[int]) -> None:
             connection.execute(f"DELETE FROM {table} WHERE copy_id = ?", (copy_id,))
 
 
-def declare(connection: sqlite3.Connection, declaration: Declaration) -> None:
+def declare(connection: sqlite.Connection, declaration: Declaration) -> None:
     """Keep a copy as declared. Raises ValueError if SQL can't distinguish its name from
     another's.
     """
@@ -258,7 +295,7 @@ def declare(connection: sqlite3.Connection, declaration: Declaration) -> None:
     insert(connection, declaration)
 
 
-def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
+def _namesakes(connection: sqlite.Connection, name: str) -> list[Record]:
     """Return the records that have the name, ignoring case, in the row or in a declaration."""
     # Declarations are searched as text, for the name as JSON writes it, without the braces. So a
     # copy is found even if the name in its row is damaged.
@@ -271,9 +308,7 @@ def _namesakes(connection: sqlite3.Connection, name: str) -> list[Record]:
     return [_record(*row) for row in rows]
 
 
-def _declare_again(
-    connection: sqlite3.Connection, record: Record, declaration: Declaration
-) -> None:
+def _declare_again(connection: sqlite.Connection, record: Record, declaration: Declaration) -> None:
     before = record.declaration
     if not before.asks_the_same(declaration):
         # Another query has another answer, so nothing of the rows before can be kept.
@@ -282,7 +317,7 @@ def _declare_again(
         if before.changes:
             lose_reported(connection, inserted, REPLACED)
         return
-    fields = ("priority", "lease", "changes", "edits")
+    fields = ("priority", "lease", "changes", "edits", "pinned")
     changeable = {name: getattr(declaration, name) for name in fields}
     if any(getattr(before, name) != value for name, value in changeable.items()):
         amend(connection, record.copy_id, **changeable)
@@ -302,7 +337,7 @@ def _succeeding(before: Declaration, declaration: Declaration) -> Declaration:
     return replace(declaration, key=before.key) if is_replaceable else declaration
 
 
-def forget(connection: sqlite3.Connection, name: str) -> None:
+def forget(connection: sqlite.Connection, name: str) -> None:
     """Delete a copy by the name in its row, so that a damaged one can be forgotten too."""
     rows = connection.execute("SELECT copy_id FROM _psoup_copies WHERE name = ?", (name,))
     ids = [copy_id for (copy_id,) in rows] or [find(connection, name).copy_id]
@@ -326,24 +361,26 @@ class Recovered:
     damaged: Path
 
 
-def recover(path: str | os.PathLike[str]) -> Recovered:
+def recover(path: str | os.PathLike[str], key: Key | None = None) -> Recovered:
     """Make a new file of what can still be read of a damaged one, which no process may have open.
 
     The damaged file is kept beside it, with `.damaged` after its name. Raises CopyError if there is
-    no such file, or the file of an earlier recovery is there.
+    no such file, or the file of an earlier recovery is there, and WrongKey.
     """
     old, aside, fresh = Path(path), Path(f"{path}.damaged"), Path(f"{path}.recovered")
     if not old.is_file():
         raise CopyError(f"there is no file {old}")
     if aside.exists():
         raise CopyError(f"{aside} is left from an earlier recovery: move it away first")
+    secret = key_bytes(key)
+    check_key(old, secret)
     # An earlier recovery that was killed may have left a part of its file.
     for leftover in _with_logs(fresh):
         leftover.unlink(missing_ok=True)
-    new = CopyFile(fresh)
+    new = CopyFile(fresh, secret)
     try:
         # Plain SQLite reads what it can; CopyFile may refuse to open a damaged file.
-        with closing(sqlite3.connect(old)) as source:
+        with closing(sqlite.connect(old, key=secret)) as source:
             declarations = _declarations(source)
             with new.writing(durable=True) as connection:
                 for declaration in declarations:
@@ -357,6 +394,8 @@ def recover(path: str | os.PathLike[str]) -> Recovered:
         if before.exists():
             before.replace(after)
     fresh.replace(old)
+    # The key is the same, and so the sidecar of the old file holds for the new one.
+    sidecar_of(fresh).unlink(missing_ok=True)
     return Recovered(tuple(declaration.name for declaration in declarations), rows, aside)
 
 
@@ -364,7 +403,7 @@ def _with_logs(path: Path) -> list[Path]:
     return [path, Path(f"{path}-wal"), Path(f"{path}-shm")]
 
 
-def _declarations(source: sqlite3.Connection) -> list[Declaration]:
+def _declarations(source: sqlite.Connection) -> list[Declaration]:
     by_name: dict[str, Declaration] = {}
     for first, second in _readable(source, "SELECT declaration, spare FROM _psoup_copies"):
         content = unseal(first) or unseal(second)
@@ -374,7 +413,7 @@ def _declarations(source: sqlite3.Connection) -> list[Declaration]:
     return list(by_name.values())
 
 
-def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: str) -> int:
+def _carry(source: sqlite.Connection, connection: sqlite.Connection, table: str) -> int:
     """Copy the rows of a table as far as they can be read, and return how many there were."""
     names = [row[1] for row in _readable(source, f"PRAGMA table_info({table})")]
     columns, places, count = ", ".join(map(str, names)), ", ".join("?" * len(names)), 0
@@ -384,9 +423,11 @@ def _carry(source: sqlite3.Connection, connection: sqlite3.Connection, table: st
     return count
 
 
-def _readable(source: sqlite3.Connection, select: str) -> Iterator[tuple[object, ...]]:
+def _readable(source: sqlite.Connection, select: str) -> Iterator[tuple[object, ...]]:
     """Yield rows as far as they can be read."""
     try:
         yield from source.execute(select)
-    except (sqlite3.DatabaseError, UnicodeDecodeError):
+    except sqlite.DatabaseError:
+        return
+    except UnicodeDecodeError:
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +15,11 @@ from pathlib import Path
 
 from client_sdk._exceptions import CopyError, FileBusy, FileDamaged, FileFull, WrongFile
 from client_sdk._grpc.effects import Flow, Pause
+from client_sdk.copies._file import sqlite
+from client_sdk.copies._file.encryption import Sidecar, check_key, settle_key, unreadable
 
 APPLICATION_ID = 0x50536F75
-FORMAT = 5
+FORMAT = 6
 _MEMORY = ":memory:"
 # How long a transaction waits for those of other processes.
 BUSY_SECONDS = 10.0
@@ -26,7 +27,7 @@ BUSY_SECONDS = 10.0
 _TABLES = """
 CREATE TABLE _psoup_copies (
     copy_id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name, declaration, spare, state, next, stage, shown, sound, told
+    name, declaration, spare, state, next, stage, shown, sound, told, use
 );
 CREATE TABLE _psoup_removed (copy_id, row_id, PRIMARY KEY (copy_id, row_id)) WITHOUT ROWID;
 CREATE TABLE _psoup_computed (copy_id INTEGER PRIMARY KEY, content);
@@ -55,11 +56,15 @@ _UPGRADES: dict[int, str] = {}
 class CopyFile:
     """A file of copies. Without a `path` it is in memory, and gone when it is closed."""
 
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, key: bytes | None = None) -> None:
         """Open the file, or create it. Raises CopyError if that is not possible, or it is another
-        file.
+        file. With a `key` it is encrypted; then raises WrongKey if it has another.
         """
         self.path = None if path is None else Path(path)
+        self._key = key
+        if self.path is not None:
+            with _readable_file(self.name):
+                check_key(self.path, key)
         # Looked at before connecting: SQLite makes a log, or recovers from one, when it opens the
         # file.
         self._left_open = self._has_log()
@@ -68,24 +73,61 @@ class CopyFile:
         self._turn = threading.RLock()
         self._closed = False
         with translated(self.name):
-            self._connection = sqlite3.connect(
-                _MEMORY if self.path is None else self.path,
-                timeout=BUSY_SECONDS,
-                # Transactions are begun by hand: the module itself would begin none for reads.
-                isolation_level=None,
-                # Threads share the connection; `_turn` makes them take turns.
-                check_same_thread=False,
-            )
+            self._connection = self._connect()
         try:
-            with translated(self.name):
+            with translated(self.name), self._telling_wrong_keys():
                 self._prepare()
         except BaseException:
             self._connection.close()
             raise
 
+    def _connect(self) -> sqlite.Connection:
+        # Transactions are begun by hand, and `_turn` makes the threads take turns.
+        path = _MEMORY if self.path is None else self.path
+        return sqlite.connect(path, key=self._key, timeout=BUSY_SECONDS)
+
+    @contextlib.contextmanager
+    def _telling_wrong_keys(self) -> Iterator[None]:
+        """Raise WrongKey if a file can't be read because its key may be another."""
+        try:
+            yield
+        except sqlite.DatabaseError as error:
+            if self.path is None or _code(error) != sqlite.SQLITE_NOTADB:
+                raise
+            wrong_key = unreadable(self.path, self._key)
+            if wrong_key is not None:
+                raise wrong_key from error
+            if self._key is None:
+                raise
+            raise _damaged(self.name, str(error)) from error
+
+    def rekey(self, key: bytes) -> None:
+        """Encrypt the file with another key. Raises FileBusy if another process has it open.
+
+        If this is interrupted, the old key or the new one opens the file.
+        """
+        if self.path is None or self._key is None:
+            raise ValueError(f"{self.name} is not encrypted: Copies.encrypt(path, key) does that")
+        with self.alone() as connection:
+            if connection.in_transaction:
+                raise ValueError("the key can't be replaced inside a snapshot")
+            # Without the log, the key is replaced in one transaction with a rollback journal. This
+            # fails if another connection has the file open.
+            connection.execute("PRAGMA journal_mode = DELETE")
+            Sidecar(self.path).write(self._key, key)
+            connection.execute(f"PRAGMA rekey = {sqlite.key_literal(key)}")
+            connection.close()
+            self._key = key
+            self._connection = self._connect()
+            self._prepare()
+
     @property
     def name(self) -> str:
         return "the copies in memory" if self.path is None else str(self.path)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -117,11 +159,10 @@ class CopyFile:
         if self.path is None or not (was_left_open or self._met_damage):
             return
         with (
-            contextlib.suppress(sqlite3.Error),
-            contextlib.closing(sqlite3.connect(self.path)) as connection,
+            contextlib.suppress(*sqlite.Error),
+            contextlib.closing(self._connect()) as connection,
         ):
             connection.execute(_MARK_DOUBTFUL)
-            connection.commit()
 
     def _has_log(self) -> bool:
         """Return whether SQLite's log is there, which the last process removes when it closes the
@@ -131,13 +172,13 @@ class CopyFile:
         return log is not None and log.is_file() and log.stat().st_size > 0
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite.Connection]:
         """Begin a transaction that reads: everything inside is of one moment."""
         with self._transaction("BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite.Connection]:
         """Begin a transaction that writes all or nothing. If `durable`, it is on the disk at the
         end.
         """
@@ -145,26 +186,29 @@ class CopyFile:
             yield connection
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[sqlite3.Connection]:
+    def alone(self) -> Iterator[sqlite.Connection]:
         """Yield the connection, outside any transaction, while no other thread uses it."""
         with self._turn, translated(self.name):
             self._check_open()
             yield self._connection
 
-    def scrub(self) -> None:
-        """Rewrite the file, so that nothing remains of rows that were deleted.
+    def scrub(self) -> bool:
+        """Rewrite the file, so that nothing remains of rows that were deleted. Return whether that
+        was possible.
 
-        If another process has it open just now, SQLite reuses their space in time.
+        If another process reads it just now, SQLite reuses their space in time.
         """
         with contextlib.suppress(CopyError), self.alone() as connection:
             if not connection.in_transaction:
                 # VACUUM writes the new pages to the log. The checkpoint moves them over the old
                 # ones.
                 connection.execute("VACUUM")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                return not busy
+        return False
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, durable: bool = False) -> Iterator[sqlite.Connection]:
         with self._turn, self._noting_damage(), translated(self.name):
             self._check_open()
             connection = self._connection
@@ -206,6 +250,8 @@ class CopyFile:
     def _prepare(self) -> None:
         connection = self._connection
         made_by = _pragma(connection, "application_id")
+        if self.path is not None and self._key is not None:
+            settle_key(self.path, self._key)
         if made_by == 0 and not _tables(connection):
             self._create()
         elif made_by != APPLICATION_ID:
@@ -228,19 +274,27 @@ class CopyFile:
         # enough for what the next sync can fetch again.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA temp_store = MEMORY")
+        self._use_log()
+        # Rows that leave a copy leave the bytes of the file, too: some of them are erased rows.
+        connection.execute("PRAGMA secure_delete = ON")
 
     def _create(self) -> None:
         """Create the tables. If two processes find none, one of them does."""
         connection = self._connection
-        if self.path is not None:
-            # The mode is a property of the file, and can't be changed inside a transaction.
-            connection.execute("PRAGMA journal_mode = WAL")
+        self._use_log()
         connection.execute("BEGIN IMMEDIATE")
         if not _tables(connection):
             _execute_all(connection, _TABLES)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")
+
+    def _use_log(self) -> None:
+        """Use a write-ahead log, unless the file does: encrypting it may have turned it off."""
+        (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
+        if self.path is not None and mode != "wal":
+            # The mode is a property of the file, and can't be changed inside a transaction.
+            self._connection.execute("PRAGMA journal_mode = WAL")
 
     def _upgrade(self) -> None:
         """Take all steps to the present format or none. If two processes try, one of them does."""
@@ -259,25 +313,25 @@ class CopyFile:
             raise
 
 
-def _execute_all(connection: sqlite3.Connection, script: str) -> None:
+def _execute_all(connection: sqlite.Connection, script: str) -> None:
     """Run statements inside the open transaction, which `executescript` would end."""
     for statement in script.split(";"):
         connection.execute(statement)
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+def _pragma(connection: sqlite.Connection, name: str) -> int:
     number: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
     return number
 
 
-def check_pages(connection: sqlite3.Connection, name: str) -> None:
+def check_pages(connection: sqlite.Connection, name: str) -> None:
     """Raise FileDamaged if SQLite's own check of all pages finds an error."""
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _damaged(name, str(verdict))
 
 
-def _tables(connection: sqlite3.Connection) -> int:
+def _tables(connection: sqlite.Connection) -> int:
     count: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     return count
 
@@ -286,29 +340,41 @@ def _tables(connection: sqlite3.Connection) -> int:
 def translated(name: str) -> Iterator[None]:
     try:
         yield
-    except sqlite3.ProgrammingError:
+    except sqlite.ProgrammingError:
         # A wrong use of the module is a bug of the program, not a problem of the file.
         raise
-    except sqlite3.Error as error:
+    except sqlite.Error as error:
         raise problem_of(error, name) from error
     except UnicodeDecodeError as error:
         raise _damaged(name, "its schema is no text") from error
 
 
-def problem_of(error: sqlite3.Error, name: str) -> CopyError:
-    # The low byte is the primary code; higher bytes make an extended code of it.
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+def problem_of(error: Exception, name: str) -> CopyError:
+    code = _code(error)
+    if code in (sqlite.SQLITE_BUSY, sqlite.SQLITE_LOCKED):
         return FileBusy(f"another process has been writing {name} for {BUSY_SECONDS:g} s")
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite.SQLITE_FULL:
         return FileFull(
             f"no room for {name}: {error}. The copies are as they were; make room and sync again"
         )
-    if code == sqlite3.SQLITE_NOTADB:
+    if code == sqlite.SQLITE_NOTADB:
         return WrongFile(f"{name} is no SQLite file, or its first page is damaged: {error}")
-    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+    if code in (sqlite.SQLITE_CANTOPEN, sqlite.SQLITE_READONLY, sqlite.SQLITE_IOERR):
         return CopyError(f"{name}: {error}")
     return _damaged(name, str(error))
+
+
+def _code(error: Exception) -> int:
+    # The low byte is the primary code; higher bytes make an extended code of it.
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+@contextlib.contextmanager
+def _readable_file(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CopyError(f"{name}: {error.strerror}") from error
 
 
 def _damaged(name: str, what: str) -> FileDamaged:
@@ -332,7 +398,7 @@ class SyncLock:
         self._path = None if file.path is None else f"{file.path}-sync"
         self._name = file.name
         self._within = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: sqlite.Connection | None = None
 
     def acquire(self, timeout: float | None) -> Flow[None]:
         """Wait for the lock. Raises FileBusy after `timeout` seconds."""
@@ -366,14 +432,12 @@ class SyncLock:
 
     def _try_file(self, path: str) -> bool:
         with translated(path):
-            connection = sqlite3.connect(
-                path, timeout=0, isolation_level=None, check_same_thread=False
-            )
+            connection = sqlite.connect(path, timeout=0)
             try:
                 connection.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
+            except sqlite.OperationalError as error:
                 connection.close()
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                if _code(error) != sqlite.SQLITE_BUSY:
                     raise
                 return False
         self._connection = connection

@@ -11,7 +11,6 @@ batches are certainly of this file, and get a new name.
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -23,6 +22,7 @@ from client_sdk._session import Session
 from client_sdk._wire.models import Stream
 from client_sdk._wire.status import StoreLimits, StoreStatus
 from client_sdk._wire.values import Column, from_value, to_value
+from client_sdk.copies._file import sqlite
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import seal, unseal
 from psoup.v1 import psoup_pb2 as pb
@@ -48,7 +48,7 @@ class Home:
         return self.tenant, self.owner
 
 
-def home_of(connection: sqlite3.Connection) -> Home | None:
+def home_of(connection: sqlite.Connection) -> Home | None:
     """Return the home; None before the first contact, or if it can't be read any more."""
     row = connection.execute("SELECT store FROM _psoup_store").fetchone()
     content = unseal(row[0]) if row else None
@@ -99,7 +99,7 @@ def _home(session: Session, status: StoreStatus) -> Home:
     return Home(status.store_id, status.limits, *caller)
 
 
-def _is_waited_for(connection: sqlite3.Connection) -> bool:
+def _is_waited_for(connection: sqlite.Connection) -> bool:
     rows = connection.execute("SELECT 1 FROM _psoup_queue WHERE acknowledged_at IS NULL LIMIT 1")
     return rows.fetchone() is not None
 
@@ -135,7 +135,7 @@ class Identity:
     last_batch: int | None = None
 
 
-def identity(connection: sqlite3.Connection) -> Identity:
+def identity(connection: sqlite.Connection) -> Identity:
     """Return the identity, and create it if there is none."""
     select = "SELECT name, next_sequence, next_batch, last_batch FROM _psoup_publisher"
     row = connection.execute(select).fetchone()
@@ -147,7 +147,7 @@ def identity(connection: sqlite3.Connection) -> Identity:
     return Identity(*row)
 
 
-def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
+def identity_for(connection: sqlite.Connection, batch: int) -> Identity:
     """Return the identity for a batch. Create a new one if the present one ends before the
     batch.
     """
@@ -158,14 +158,14 @@ def identity_for(connection: sqlite3.Connection, batch: int) -> Identity:
     return identity(connection)
 
 
-def new_batch(connection: sqlite3.Connection) -> int:
+def new_batch(connection: sqlite.Connection) -> int:
     """Return the number of another batch."""
     number = identity(connection).next_batch
     connection.execute("UPDATE _psoup_publisher SET next_batch = next_batch + 1")
     return number
 
 
-def new_rows(connection: sqlite3.Connection, count: int) -> int:
+def new_rows(connection: sqlite.Connection, count: int) -> int:
     """Return the first of `count` ids for rows that wait, which are negative and ascend.
 
     A piece without rows takes one, so that the first id of each piece is its own.
@@ -178,7 +178,7 @@ def new_rows(connection: sqlite3.Connection, count: int) -> int:
     return first
 
 
-def take_new_name(connection: sqlite3.Connection) -> None:
+def take_new_name(connection: sqlite.Connection) -> None:
     """Take another name, whose sequences begin with 1."""
     connection.execute(
         "UPDATE _psoup_publisher SET name = ?, next_sequence = 1, last_batch = NULL",
@@ -186,7 +186,7 @@ def take_new_name(connection: sqlite3.Connection) -> None:
     )
 
 
-def use_up(connection: sqlite3.Connection, name: str, sequence: int, *, end: bool = False) -> None:
+def use_up(connection: sqlite.Connection, name: str, sequence: int, *, end: bool = False) -> None:
     """Count a sequence as used. With `end`, batches that are queued later get another name."""
     # The batches queued so far end with next_batch - 1; an end that is already set stays. The
     # condition makes this do nothing if another process has moved on.
@@ -205,13 +205,13 @@ def _random_name() -> str:
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def cache_stream(connection: sqlite3.Connection, stream: Stream) -> None:
+def cache_stream(connection: sqlite.Connection, stream: Stream) -> None:
     """Note the description of a stream, in place of an earlier one."""
     sealed = seal(stream_content(stream))
     connection.execute("INSERT OR REPLACE INTO _psoup_streams VALUES (?, ?)", (stream.name, sealed))
 
 
-def published_streams(connection: sqlite3.Connection) -> list[str]:
+def published_streams(connection: sqlite.Connection) -> list[str]:
     """Return the names of the streams whose descriptions the file has, if it has published rows:
     only then are they checked."""
     if connection.execute("SELECT 1 FROM _psoup_publisher").fetchone() is None:
@@ -219,7 +219,7 @@ def published_streams(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM _psoup_streams")]
 
 
-def cached_stream(connection: sqlite3.Connection, name: str) -> Stream | None:
+def cached_stream(connection: sqlite.Connection, name: str) -> Stream | None:
     """Return the description of a stream; None if it is unknown, or can't be read any more.
 
     Its counts have no meaning. Names that differ by case are one stream, as in the store.

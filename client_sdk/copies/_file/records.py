@@ -23,7 +23,7 @@ class Declaration:
     `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty if only the handle is
     known. `key` is the client key that the query is registered with. `stream` is empty until it is
     learnt. `changes` is "all", "without left" or "with own" if changes are kept, else empty. With
-    `edits` the copy shows what its own file has queued.
+    `edits` the copy shows what its own file has queued. A `pinned` copy is never evicted.
     """
 
     copy_id: int
@@ -39,6 +39,7 @@ class Declaration:
     stream: str = ""
     changes: str = ""
     edits: bool = False
+    pinned: bool = False
 
     def asks_the_same(self, declaration: Declaration) -> bool:
         """Return whether both have one answer. A handle that is not given does not matter, nor
@@ -47,7 +48,7 @@ class Declaration:
         # Every field that does not affect the answer is made equal before the comparison.
         same = replace(declaration, copy_id=self.copy_id, key=self.key, priority=self.priority)
         same = replace(same, lease=self.lease, name=self.name, stream=self.stream)
-        same = replace(same, changes=self.changes, edits=self.edits)
+        same = replace(same, changes=self.changes, edits=self.edits, pinned=self.pinned)
         # With a text, the handle follows from it. Without one, the handle is the query.
         return self == (replace(same, handle=self.handle) if self.sql else same)
 
@@ -66,8 +67,9 @@ _KEY = Column("_key", "BIGINT")
 class Shape:
     """The description that `begin` gives of the rows of a whole answer.
 
-    `keyed` rows have a digest of their stream key, which is stored as one more column after the
-    others. `combined` rows are made of several rows, so that their ids are no identities.
+    `keyed` rows have a digest of their stream key, or of those of all rows they combine, which is
+    stored as one more column after the others. `combined` rows are made of several rows, so that
+    their ids are no identities.
     """
 
     columns: tuple[Column, ...]

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -29,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from client_sdk._wire.values import Column
+from client_sdk.copies._file import sqlite
 from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow, Sums
 from client_sdk.copies._file.records import Shape
 
@@ -37,7 +37,7 @@ HEAD_NAMES = ("row_id", "visible_from", "visible_until", "sort_key", "checksum")
 _BATCH_ROWS = 10_000
 
 
-def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
+def all_of(connection: sqlite.Connection, copy_id: int) -> list[str]:
     """Return the names of the tables of a copy."""
     # In GLOB an underscore stands for itself; in LIKE it would match any character.
     names = f"_psoup_rows_{copy_id}_*"
@@ -47,7 +47,7 @@ def all_of(connection: sqlite3.Connection, copy_id: int) -> list[str]:
     return [name for (name,) in rows]
 
 
-def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column]) -> str:
+def new(connection: sqlite.Connection, copy_id: int, columns: Sequence[Column]) -> str:
     """Create another table for a copy, and return its name."""
     numbers = [int(name.rpartition("_")[2]) for name in all_of(connection, copy_id)]
     table = f"_psoup_rows_{copy_id}_{max(numbers, default=0) + 1}"
@@ -55,14 +55,14 @@ def new(connection: sqlite3.Connection, copy_id: int, columns: Sequence[Column])
     return table
 
 
-def make(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
+def make(connection: sqlite.Connection, table: str, columns: Sequence[Column]) -> None:
     """Create a table of rows."""
     _, *head = HEAD_NAMES
     names = ", ".join([*head, *value_names(columns)])
     connection.execute(f"CREATE TABLE {table} (row_id INTEGER PRIMARY KEY, {names})")
 
 
-def index_keys(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> None:
+def index_keys(connection: sqlite.Connection, table: str, columns: Sequence[Column]) -> None:
     """Index the stream keys of a table of keyed rows, if that is not done."""
     key = value_names(columns)[-1]
     connection.execute(f"CREATE INDEX IF NOT EXISTS {table}_key ON {table} ({key})")
@@ -76,7 +76,7 @@ def value_names(columns: Sequence[Column]) -> list[str]:
 
 
 def drop_other_tables(
-    connection: sqlite3.Connection, copy_id: int, names: Collection[str] = ()
+    connection: sqlite.Connection, copy_id: int, names: Collection[str] = ()
 ) -> None:
     """Drop the tables of a copy except those with these `names`."""
     for table in all_of(connection, copy_id):
@@ -94,19 +94,19 @@ def overlay_table(copy_id: int) -> str:
     return f"_psoup_overlay_{copy_id}"
 
 
-def exists(connection: sqlite3.Connection, table: str) -> bool:
+def exists(connection: sqlite.Connection, table: str) -> bool:
     rows = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
     return rows.fetchone() is not None
 
 
-def put(connection: sqlite3.Connection, table: str, rows: Sequence[StoredRow]) -> None:
+def put(connection: sqlite.Connection, table: str, rows: Sequence[StoredRow]) -> None:
     """Insert rows into a table, each in place of the one with its id."""
     if rows:
         places = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)
 
 
-def copy_rows(connection: sqlite3.Connection, source: str, table: str) -> None:
+def copy_rows(connection: sqlite.Connection, source: str, table: str) -> None:
     """Insert all rows of the table `source`, each in place of the one with its id."""
     connection.execute(f"INSERT OR REPLACE INTO {table} SELECT * FROM {source}")
 
@@ -119,7 +119,7 @@ class Changes:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, table: str, shape: Shape, before: Sums
+        self, connection: sqlite.Connection, table: str, shape: Shape, before: Sums
     ) -> None:
         self._connection = connection
         self._table = table
@@ -178,20 +178,20 @@ class Changes:
         self.touched.update(row_id for row_id, _ in rows)
 
 
-def ids_of(connection: sqlite3.Connection, table: str) -> list[int]:
+def ids_of(connection: sqlite.Connection, table: str) -> list[int]:
     return [row_id for (row_id,) in connection.execute(f"SELECT row_id FROM {table}")]
 
 
 # ---- checking
 
 
-def count_of(connection: sqlite3.Connection, table: str) -> int:
+def count_of(connection: sqlite.Connection, table: str) -> int:
     """Return the number of rows of a table, for which SQLite reads its pages only."""
     count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return count
 
 
-def sums_of(connection: sqlite3.Connection, table: str, shape: Shape) -> Sums | None:
+def sums_of(connection: sqlite.Connection, table: str, shape: Shape) -> Sums | None:
     """Return count and digest, computed from all rows; None if a row is damaged and has no
     number.
     """
@@ -200,7 +200,7 @@ def sums_of(connection: sqlite3.Connection, table: str, shape: Shape) -> Sums | 
     return Sums.of(numbers) if all(isinstance(number, int) for number in numbers) else None
 
 
-def checksum_sums(connection: sqlite3.Connection, table: str) -> Sums | None:
+def checksum_sums(connection: sqlite.Connection, table: str) -> Sums | None:
     """Return the count of the rows and the digest of their checksums; None if a checksum is
     damaged.
     """
@@ -208,13 +208,13 @@ def checksum_sums(connection: sqlite3.Connection, table: str) -> Sums | None:
     return Sums.of(numbers) if all(isinstance(number, int) for number in numbers) else None
 
 
-def damaged(connection: sqlite3.Connection, table: str, columns: Sequence[Column]) -> list[int]:
+def damaged(connection: sqlite.Connection, table: str, columns: Sequence[Column]) -> list[int]:
     """Read every row, and return the ids of those that their checksums don't match."""
     sums = Checksums(columns)
     return [row_id for rows in _batches(connection, table) for row_id in sums.wrong(rows)]
 
 
-def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[StoredRow]]:
+def _batches(connection: sqlite.Connection, table: str) -> Iterator[list[StoredRow]]:
     # Damaged ids may be negative, so the first page begins at the least integer.
     low = -(2**63)
     while True:
@@ -229,11 +229,11 @@ def _batches(connection: sqlite3.Connection, table: str) -> Iterator[list[Stored
         low = rows[-1][0] + 1
 
 
-def read(connection: sqlite3.Connection, select: str) -> list[Any]:
+def read(connection: sqlite.Connection, select: str) -> list[Any]:
     """Return rows. Text that is not UTF-8 any more is returned as bytes, which no type has."""
     try:
         return connection.execute(select).fetchall()
-    except sqlite3.OperationalError as error:
+    except sqlite.OperationalError as error:
         # Only the message distinguishes text that is not UTF-8 from other operational errors.
         if "decode" not in str(error):
             raise
@@ -242,7 +242,7 @@ def read(connection: sqlite3.Connection, select: str) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _undecodable_as_bytes(connection: sqlite3.Connection) -> Iterator[None]:
+def _undecodable_as_bytes(connection: sqlite.Connection) -> Iterator[None]:
     connection.text_factory = _text_or_bytes
     try:
         yield

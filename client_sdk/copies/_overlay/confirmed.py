@@ -9,11 +9,11 @@ that asks for the position of the last acknowledged piece has all of them in its
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from client_sdk.copies._file import sqlite
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._overlay import own_rows
 
@@ -30,7 +30,7 @@ class Acknowledged:
 
 
 def acknowledge(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     place: tuple[int, int],
     position: bytes,
     first_row_id: int,
@@ -48,7 +48,7 @@ def acknowledge(
     sweep(connection)
 
 
-def newest(connection: sqlite3.Connection) -> Acknowledged | None:
+def newest(connection: sqlite.Connection) -> Acknowledged | None:
     """Return the last piece that the store has taken and a copy may still lack."""
     row = connection.execute(
         "SELECT first_row, position FROM _psoup_queue WHERE acknowledged_at IS NOT NULL "
@@ -57,7 +57,7 @@ def newest(connection: sqlite3.Connection) -> Acknowledged | None:
     return None if row is None else Acknowledged(*row)
 
 
-def real_ids(connection: sqlite3.Connection, row_ids: Sequence[int]) -> dict[int, int]:
+def real_ids(connection: sqlite.Connection, row_ids: Sequence[int]) -> dict[int, int]:
     """Return the ids that the store gave own rows, for those of which the file knows them."""
     pieces = connection.execute(
         "SELECT first_row, row_count, first_row_id FROM _psoup_queue "
@@ -73,7 +73,7 @@ def real_ids(connection: sqlite3.Connection, row_ids: Sequence[int]) -> dict[int
     return ids
 
 
-def void(connection: sqlite3.Connection, position: bytes) -> bool:
+def void(connection: sqlite.Connection, position: bytes) -> bool:
     """Note that the store does not know a position: it was restored, and there is nothing to wait
     for. Return whether a piece had it.
     """
@@ -85,7 +85,7 @@ def void(connection: sqlite3.Connection, position: bytes) -> bool:
     return cursor.rowcount > 0
 
 
-def sweep(connection: sqlite3.Connection) -> None:
+def sweep(connection: sqlite.Connection) -> None:
     """Delete the acknowledged pieces that no copy needs any more."""
     pieces = connection.execute(
         "SELECT batch, piece, stream, first_row, row_count FROM _psoup_queue "
@@ -109,4 +109,5 @@ def is_covered(record: Record, first_row: int) -> bool:
 
 
 def _lacks(record: Record, first_row: int) -> bool:
-    return not is_covered(record, first_row)
+    # An evicted copy shows nothing until it is received again, whole.
+    return record.use.evicted_at is None and not is_covered(record, first_row)

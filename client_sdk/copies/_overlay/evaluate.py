@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from client_sdk._exceptions import ErrorDetail, NotComputable
 from client_sdk._wire.models import Stream
-from client_sdk._wire.rows import DELETE, OP
+from client_sdk._wire.rows import DELETE, OP, PATCH, has_patches
 from client_sdk._wire.values import Column, Scalar
-from client_sdk.copies._file.tables import stored
+from client_sdk.copies._file.tables import restored, stored
 from client_sdk.copies._overlay.own_rows import OwnRow, Windowing
 from client_sdk.copies._overlay.source import LAST_ROWS
 from client_sdk.copies._query.compute import bound_query, columns_of
@@ -37,6 +38,9 @@ from results.region import leaving, visible
 from results.window import CountWindow, RowWindow, TimeWindow
 
 __all__ = ["OwnQuery", "key_digests", "own_query"]
+
+# Values of columns by name.
+Values: TypeAlias = dict[str, Any]
 
 _TS, _ROW_ID = Column("ts", "TIMESTAMP"), Column("row_id", "BIGINT")
 
@@ -65,7 +69,62 @@ class OwnQuery:
         `arrival` is the ts of rows without an event time. Raises KeyError or ValueError if the
         batch lacks columns, or has others types than the stream had.
         """
-        ids = range(first_row, first_row + table.num_rows)
+        ids = list(range(first_row, first_row + table.num_rows))
+        if not has_patches(table):
+            return self._evaluated(table, ids, arrival)
+        # Patches are evaluated at each read, since the rows beneath them change.
+        is_patch = [op == PATCH for op in table.column(OP).to_pylist()]
+        others = table.filter(pa.array([not patch for patch in is_patch]))
+        for column in self.schema.columns:
+            if column.name not in (*others.column_names, *self.defaults):
+                nulls = pa.nulls(others.num_rows, column.type.arrow)
+                others = others.append_column(column.name, nulls)
+        rows = self._evaluated(
+            others, [id_ for id_, patch in zip(ids, is_patch, strict=True) if not patch], arrival
+        )
+        keys = self._keys([_single_array(table.column(name)) for name in self.schema.key])
+        no_values = [None] * len(self.columns)
+        rows += [
+            OwnRow(id_, None, False, False, None, key, no_values)
+            for id_, key, patch in zip(ids, keys, is_patch, strict=True)
+            if patch
+        ]
+        return sorted(rows, key=lambda row: row.row_id)
+
+    def merged(self, patches: Sequence[tuple[int, Values, Values]], arrival: int) -> list[OwnRow]:
+        """Return patches, evaluated: each is an id, the values that it sets, and those of the row
+        beneath it by the names of columns. All values that `reads` names must be there."""
+        ids = [id_ for id_, _, _ in patches]
+        arrays = [
+            pa.array(
+                [(beneath | sets).get(column.name) for _, sets, beneath in patches],
+                column.type.arrow,
+            )
+            for column in self.schema.columns
+        ]
+        names = [column.name for column in self.schema.columns]
+        return self._evaluated(pa.Table.from_arrays(arrays, names=names), ids, arrival)
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The declared columns that the answer, its order and its condition are made of."""
+        return self.query.reads & {column.name for column in self.schema.columns}
+
+    def column_values(self, values: Sequence[Any]) -> Values:
+        """Return the values of declared columns that a row of the answer shows, by name."""
+        return {
+            output.expression.name: restored([value], column)[0].as_py()
+            for output, value, column in zip(self.query.outputs, values, self.columns, strict=True)
+            if isinstance(output.expression, ColumnRef)
+        }
+
+    def _keys(self, columns: Sequence[pa.Array]) -> list[int]:
+        types = [self.schema.types[name].arrow for name in self.schema.key]
+        arrays = [array.cast(type_) for array, type_ in zip(columns, types, strict=True)]
+        keys: list[int] = key_digests(arrays).tolist()
+        return keys
+
+    def _evaluated(self, table: pa.Table, ids: Sequence[int], arrival: int) -> list[OwnRow]:
         rows = self._batch(table, ids, arrival)
         is_delete = _deletes(table)
         condition = self.query.leg.where
@@ -106,7 +165,7 @@ class OwnQuery:
         pairs = zip(begins.tolist(), ends.tolist(), strict=True)
         return [(begin, None if end == FOR_EVER else end) for begin, end in pairs]
 
-    def _batch(self, table: pa.Table, ids: range, arrival: int) -> pa.RecordBatch:
+    def _batch(self, table: pa.Table, ids: Sequence[int], arrival: int) -> pa.RecordBatch:
         """Return the rows with `ts` and `row_id`, as the evaluator takes them."""
         arrays = [self._column(table, column) for column in self.schema.columns]
         names = [column.name for column in self.schema.columns]
@@ -115,7 +174,7 @@ class OwnQuery:
             times = pa.array([arrival] * len(ids), pa.int64()).view(_TS.arrow)
             arrays.append(times if event is None else arrays[names.index(event)])
             names.append("ts")
-        last_ids = pa.array(range(ids.start + LAST_ROWS, ids.stop + LAST_ROWS), pa.int64())
+        last_ids = pa.array([id_ + LAST_ROWS for id_ in ids], pa.int64())
         return pa.RecordBatch.from_arrays([*arrays, last_ids], names=[*names, _ROW_ID.name])
 
     def _column(self, table: pa.Table, column: DeclaredColumn) -> pa.Array:
@@ -124,7 +183,7 @@ class OwnQuery:
             return pa.array([default] * table.num_rows, column.type.arrow)
         return _single_array(table.column(column.name)).cast(column.type.arrow)
 
-    def _values(self, rows: pa.RecordBatch, ids: range) -> list[Sequence[Any]]:
+    def _values(self, rows: pa.RecordBatch, ids: Sequence[int]) -> list[Sequence[Any]]:
         """Return the values of the answer's columns as the file holds them, column by column."""
         outputs, answer = self.query.outputs, project(self.query, rows)
         series = zip(outputs, answer.columns, self.columns, strict=True)

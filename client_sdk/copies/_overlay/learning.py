@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Stream
 from client_sdk._wire.values import Scalar
-from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import Declaration, unseal
 from client_sdk.copies._overlay import confirmed, own_rows
@@ -79,13 +78,13 @@ def _check(query: tuple[str, Mapping[str, Scalar], Stream, str], base_rows: bool
     own_query(*query, base_rows)
 
 
-def hide(connection: sqlite3.Connection, copy_id: int) -> None:
+def hide(connection: sqlite.Connection, copy_id: int) -> None:
     """Show no own edits in a copy any more."""
     own_rows.drop(connection, copy_id)
     confirmed.sweep(connection)
 
 
-def needs_keys(connection: sqlite3.Connection, declaration: Declaration) -> bool:
+def needs_keys(connection: sqlite.Connection, declaration: Declaration) -> bool:
     """Return whether rows are to come with their stream keys, so that own rows can replace them."""
     content = unseal(content_of(connection, declaration)) if declaration.edits else None
     return content is not None and bool(content["stream"]["key"])

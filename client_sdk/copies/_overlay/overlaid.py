@@ -7,18 +7,18 @@ leave. The work grows with the number of own rows; rows of the copy are chosen b
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from client_sdk._wire.values import to_micros
-from client_sdk.copies._file import tables
+from client_sdk.copies._file import sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.records import Version
 from client_sdk.copies._overlay import confirmed, own_rows
 from client_sdk.copies._overlay.own_rows import OwnRow, Shown
+from client_sdk.copies._overlay.patched import Beneath, OwnEdit, evaluate_patches, sets_of_row
 from client_sdk.copies._overlay.source import temporary
 from client_sdk.copies._queue.batches import ARROW, HEARTBEAT, Piece, rows_of
 
@@ -52,7 +52,7 @@ class OwnPiece:
     first_row_id: int | None
 
 
-def own_pieces(connection: sqlite3.Connection, copy: Shown) -> list[OwnPiece]:
+def own_pieces(connection: sqlite.Connection, copy: Shown) -> list[OwnPiece]:
     """Return the pieces for the stream of a copy that the copy has not from the store, in order."""
     rows = connection.execute(
         "SELECT first_row, kind, CASE kind WHEN 'heartbeat' THEN payload END, row_count, "
@@ -116,7 +116,7 @@ class Overlay:
 
 
 def overlay_at(
-    connection: sqlite3.Connection, record: Record, moment: Moment, *, rejected: bool
+    connection: sqlite.Connection, record: Record, moment: Moment, *, rejected: bool
 ) -> Overlay | None:
     """Return the overlay of a copy that has been synced; None if it shows nothing."""
     copy = own_rows.shown_copy(connection, record)
@@ -141,7 +141,7 @@ class _Overlaying:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: sqlite.Connection,
         copy: Shown,
         version: Version,
         moment: Moment,
@@ -155,10 +155,11 @@ class _Overlaying:
         self._pieces = pieces
 
     def overlay(self) -> Overlay:
-        candidates = list(self._candidates())
+        candidates, unknown = self._patched(list(self._candidates()))
         now = self._now(candidates)
         if self._query.schema.key:
             current, hidden, unchecked = self._current(candidates)
+            unchecked |= unknown
         else:
             current, hidden, unchecked = self._new(candidates), [], frozenset[int]()
         matches = [
@@ -186,6 +187,45 @@ class _Overlaying:
             ts = self._arrival(piece) if row.ts is None else row.ts
             yield _Candidate(row, ts, piece.status, real_id)
 
+    def _patched(self, candidates: list[_Candidate]) -> tuple[list[_Candidate], frozenset[int]]:
+        """Return the rows with patches evaluated, without those patches of which the outcome can't
+        be said, and the ids of these."""
+        keys = {c.row.key for c in candidates if c.row.is_patch}
+        if not keys:
+            return candidates, frozenset()
+        name = tables.value_names(self._version.shape.stored)[-1]
+        in_copy = {
+            digest: Beneath(values, self._ts(begin))
+            for row_id, begin, *values, digest in self._base_rows(name, list(keys))
+        }
+        contents: dict[int, Any] = {}
+        starts = [piece.first_row for piece in self._pieces]
+
+        def sets_of(row_id: int) -> dict[str, Any]:
+            piece = self._pieces[bisect_right(starts, row_id) - 1]
+            if piece.first_row not in contents:
+                contents[piece.first_row] = rows_of(self._content(piece))
+            return sets_of_row(contents[piece.first_row], row_id - piece.first_row)
+
+        edits = [
+            OwnEdit(c.row, c.ts, c.status == "rejected") for c in candidates if c.row.key in keys
+        ]
+        arrival = self._moment.present or 0
+        done, unknown = evaluate_patches(self._query, edits, in_copy, sets_of, arrival)
+        evaluated = []
+        for candidate in candidates:
+            row = done.get(candidate.row.row_id, candidate.row)
+            if not row.is_patch:
+                ts = candidate.ts if row.ts is None else row.ts
+                evaluated.append(replace(candidate, row=row, ts=ts))
+        return evaluated, unknown
+
+    def _content(self, piece: OwnPiece) -> Piece:
+        payload = self._connection.execute(
+            "SELECT payload FROM _psoup_queue WHERE first_row = ?", (piece.first_row,)
+        ).fetchone()[0]
+        return Piece(piece.kind, payload, piece.row_count)
+
     def _rows(self) -> list[OwnRow]:
         rows = own_rows.read(self._connection, self._copy)
         if self._query.moves:
@@ -197,12 +237,8 @@ class _Overlaying:
         rows: list[OwnRow] = []
         for piece in self._pieces:
             if piece.kind == ARROW and piece.first_row in row_ids:
-                payload = self._connection.execute(
-                    "SELECT payload FROM _psoup_queue WHERE first_row = ?", (piece.first_row,)
-                ).fetchone()[0]
-                content = Piece(piece.kind, payload, piece.row_count)
                 rows += own_rows.evaluated(
-                    self._query, content, piece.first_row, self._arrival(piece)
+                    self._query, self._content(piece), piece.first_row, self._arrival(piece)
                 )
         return rows
 

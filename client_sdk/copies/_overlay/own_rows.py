@@ -6,13 +6,12 @@ the copy is learnt. The ids are those that the queue gave them.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.records import Declaration, unseal
 from client_sdk.copies._query.base_rows import content_of, query_in
@@ -28,16 +27,21 @@ _HEAD = ("ts", "is_delete", "is_match", "sort_key", "key")
 class OwnRow:
     """A row that was queued, evaluated. `ts` is None if it is the stamp of arrival.
 
-    It `is_match` if it satisfies WHERE, and is no delete. `key` is the digest of its stream key.
+    It `is_match` if it satisfies WHERE, and is no delete. `key` is the digest of its stream key. A
+    patch has no `sort_key`, and no values, before it is evaluated over the row beneath it.
     """
 
     row_id: int
     ts: int | None
     is_delete: bool
     is_match: bool
-    sort_key: bytes
+    sort_key: bytes | None
     key: int | None
     values: Sequence[Any]
+
+    @property
+    def is_patch(self) -> bool:
+        return self.sort_key is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def _own_query(content: str, base_rows: bool) -> OwnQuery:
     return own_query(*query_in(content), base_rows)
 
 
-def shown_copy(connection: sqlite3.Connection, record: Record) -> Shown | None:
+def shown_copy(connection: sqlite.Connection, record: Record) -> Shown | None:
     """Return a copy that shows own rows; None if it shows none, or has not learnt its query."""
     if not record.declaration.edits:
         return None
@@ -89,7 +93,7 @@ def shown_copy(connection: sqlite3.Connection, record: Record) -> Shown | None:
     return Shown(record, content) if content is not None and has_table else None
 
 
-def showing(connection: sqlite3.Connection, stream: str) -> list[Shown]:
+def showing(connection: sqlite.Connection, stream: str) -> list[Shown]:
     """Return the copies that show own rows of a stream."""
     name = stream.lower()
     ids = connection.execute("SELECT copy_id FROM _psoup_computed ORDER BY copy_id").fetchall()
@@ -101,14 +105,14 @@ def showing(connection: sqlite3.Connection, stream: str) -> list[Shown]:
 # ---- writing
 
 
-def put(connection: sqlite3.Connection, stream: str, piece: Piece, first_row: int) -> None:
+def put(connection: sqlite.Connection, stream: str, piece: Piece, first_row: int) -> None:
     """Evaluate the rows of a piece that was queued, for each copy that shows them."""
     if piece.kind == ARROW:
         for copy in showing(connection, stream):
             _put(connection, copy, piece, first_row)
 
 
-def rebuild(connection: sqlite3.Connection, declaration: Declaration) -> None:
+def rebuild(connection: sqlite.Connection, declaration: Declaration) -> None:
     """Evaluate all that is queued for the stream of a copy, whose query has just been learnt."""
     drop(connection, declaration.copy_id)
     content = content_of(connection, declaration)
@@ -130,7 +134,7 @@ def rebuild(connection: sqlite3.Connection, declaration: Declaration) -> None:
             _put(connection, copy, piece, first_row)
 
 
-def _put(connection: sqlite3.Connection, copy: Shown, piece: Piece, first_row: int) -> None:
+def _put(connection: sqlite.Connection, copy: Shown, piece: Piece, first_row: int) -> None:
     rows = evaluated(copy.query, piece, first_row, 0)
     table = tables.overlay_table(copy.record.copy_id)
     places = ", ".join("?" * (1 + len(_HEAD) + len(copy.query.columns)))
@@ -154,7 +158,7 @@ def _fields(row: OwnRow) -> tuple[Any, ...]:
     return (*head, *row.values)
 
 
-def remove(connection: sqlite3.Connection, first_row: int, count: int) -> None:
+def remove(connection: sqlite.Connection, first_row: int, count: int) -> None:
     """Remove rows that left the queue from all copies."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE name GLOB '_psoup_overlay_*'")
     for (table,) in names.fetchall():
@@ -163,7 +167,7 @@ def remove(connection: sqlite3.Connection, first_row: int, count: int) -> None:
         )
 
 
-def drop(connection: sqlite3.Connection, copy_id: int) -> None:
+def drop(connection: sqlite.Connection, copy_id: int) -> None:
     """Forget the own rows of a copy. They stay in the queue."""
     connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(copy_id)}")
 
@@ -171,7 +175,7 @@ def drop(connection: sqlite3.Connection, copy_id: int) -> None:
 # ---- reading
 
 
-def read(connection: sqlite3.Connection, copy: Shown) -> list[OwnRow]:
+def read(connection: sqlite.Connection, copy: Shown) -> list[OwnRow]:
     """Return all own rows of a copy, in the order of queuing."""
     table = tables.overlay_table(copy.record.copy_id)
     rows = tables.read(connection, f"SELECT * FROM {table} ORDER BY row_id")

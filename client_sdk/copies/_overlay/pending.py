@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from client_sdk.copies._file import sqlite
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._overlay import own_rows
 from client_sdk.copies._overlay.overlaid import Moment, OwnPiece, Status, overlay_at, own_pieces
@@ -13,7 +13,7 @@ from client_sdk.copies._overlay.own_rows import Shown
 from client_sdk.copies._queue.batches import HEARTBEAT, Piece, rows_of
 
 
-def pending_of(connection: sqlite3.Connection, record: Record, moment: Moment) -> dict[Any, Status]:
+def pending_of(connection: sqlite.Connection, record: Record, moment: Moment) -> dict[Any, Status]:
     """Return the status of each own edit of a copy, by its stream key or, without one, its row id.
 
     A key of several columns is a tuple.
@@ -38,7 +38,7 @@ def pending_of(connection: sqlite3.Connection, record: Record, moment: Moment) -
 
 
 def _names(
-    connection: sqlite3.Connection, copy: Shown, piece: OwnPiece, ids: range
+    connection: sqlite.Connection, copy: Shown, piece: OwnPiece, ids: range
 ) -> Sequence[Any]:
     """Return what each row of a piece is called: its stream key, or its id without one."""
     key = copy.query.schema.key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from client_sdk._wire.values import Column
-from client_sdk.copies._file import tables
+from client_sdk.copies._file import sqlite, tables
 from client_sdk.copies._file.records import Version
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Source:
 
 @contextmanager
 def overlaid(
-    connection: sqlite3.Connection, version: Version, visible: str, overlay: Overlay
+    connection: sqlite.Connection, version: Version, visible: str, overlay: Overlay
 ) -> Iterator[Source]:
     """Yield the rows of a copy with own ones; `visible` is the condition on the copy's rows."""
     names = [*tables.HEAD_NAMES, *tables.value_names(version.shape.stored)]
@@ -82,7 +81,7 @@ def _newest(rows: str, overlay: Overlay) -> str:
 
 @contextmanager
 def temporary(
-    connection: sqlite3.Connection, columns: str, rows: Iterable[Sequence[Any]]
+    connection: sqlite.Connection, columns: str, rows: Iterable[Sequence[Any]]
 ) -> Iterator[str]:
     """Yield the name of a temporary table with these rows."""
     # Each has a name of its own, since a program may read a copy while it reads another.
@@ -95,6 +94,6 @@ def temporary(
     finally:
         try:
             connection.execute(f"DROP TABLE {table}")
-        except sqlite3.OperationalError:
+        except sqlite.OperationalError:
             # SQLite drops no table while the program reads another answer on this connection.
             connection.execute(f"DELETE FROM {table}")

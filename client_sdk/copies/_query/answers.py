@@ -6,7 +6,6 @@ store's NOW at the last sync, and never backwards.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from client_sdk._exceptions import FileDamaged, NotSynced
 from client_sdk._wire.values import Column, from_micros, schema_of, to_micros
-from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import BUSY_SECONDS, CopyFile
@@ -32,9 +31,17 @@ ORDER = "sort_key, visible_from, row_id"
 
 def version_of(record: Record) -> Version:
     """Return the visible version. Raises NotSynced."""
-    if record.version is None:
+    if record.version is not None:
+        return record.version
+    evicted_at = record.use.evicted_at
+    if evicted_at is None:
         raise NotSynced(f"{record.name} has not been synced yet, or its state is damaged: sync it")
-    return record.version
+    error = NotSynced(
+        f"{record.name} was evicted at {from_micros(evicted_at):%Y-%m-%d %H:%M:%S} to make room: "
+        f"sync(only=[{record.name!r}]) receives it again"
+    )
+    error.evicted_at = from_micros(evicted_at)
+    raise error
 
 
 def visible(now: int | None) -> str:
@@ -47,7 +54,7 @@ def visible(now: int | None) -> str:
     return f"{begun} AND (visible_until IS NULL OR visible_until > {now})"
 
 
-def answer_columns(connection: sqlite3.Connection, record: Record) -> tuple[Column, ...]:
+def answer_columns(connection: sqlite.Connection, record: Record) -> tuple[Column, ...]:
     """Return the columns of the answer, which is computed if the copy has base rows."""
     computation = computation_of(connection, record.declaration)
     return version_of(record).shape.columns if computation is None else computation.columns
@@ -65,7 +72,7 @@ class Reading:
     pending: bool = False
 
 
-def answer_at(connection: sqlite3.Connection, record: Record, reading: Reading) -> pa.Table:
+def answer_at(connection: sqlite.Connection, record: Record, reading: Reading) -> pa.Table:
     """Return the answer, in its order. If the copy has base rows, it is computed."""
     batches = batches_at(connection, record, reading, _BATCH_ROWS)
     columns = answer_columns(connection, record)
@@ -78,7 +85,7 @@ def read_columns(columns: tuple[Column, ...], reading: Reading) -> tuple[Column,
 
 
 def batches_at(
-    connection: sqlite3.Connection, record: Record, reading: Reading, rows: int
+    connection: sqlite.Connection, record: Record, reading: Reading, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the answer, `rows` rows at a time."""
     columns = version_of(record).shape.columns
@@ -99,7 +106,7 @@ def batches_at(
 
 
 @contextmanager
-def source_at(connection: sqlite3.Connection, record: Record, reading: Reading) -> Iterator[Source]:
+def source_at(connection: sqlite.Connection, record: Record, reading: Reading) -> Iterator[Source]:
     """Yield the rows of a copy as SQL, with own edits if they are wanted."""
     version, moment, overlay = version_of(record), reading.moment, None
     if record.declaration.edits and reading.queued:
@@ -113,7 +120,7 @@ def source_at(connection: sqlite3.Connection, record: Record, reading: Reading) 
 
 
 def _rows_at(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     record: Record,
     source: Source,
     columns: tuple[Column, ...],
@@ -147,6 +154,8 @@ class CopyClock:
         self._file = file
         self._clock = clock
         self._latest: dict[tuple[int, bytes], int] = {}
+        # When this process read each copy, by its id, as far as that is not in the file.
+        self.read_at: dict[int, int] = {}
 
     def now(self, record: Record, instant: datetime | None) -> int | None:
         """Return the NOW at which a copy is read: `instant`, or the present one.
@@ -178,6 +187,10 @@ class CopyClock:
         micros = self._clock.offset(version_of(record).offset)
         return None if micros is None else timedelta(microseconds=micros)
 
+    def note_read(self, record: Record) -> None:
+        """Note that the copy is in use, for the choice of copies to evict."""
+        self.read_at[record.copy_id] = self._clock.micros()
+
     def note(self, record: Record, now: int | None) -> None:
         """Note that the copy was read at `now`, and is not to be read at an earlier instant.
 
@@ -199,7 +212,7 @@ class CopyClock:
             connection.execute("PRAGMA busy_timeout = 0")
             try:
                 catalog.put_latest_now(connection, copy_id, now)
-            except sqlite3.OperationalError:
+            except sqlite.OperationalError:
                 pass
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")

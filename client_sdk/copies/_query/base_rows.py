@@ -8,7 +8,6 @@ SDK does not need otherwise: `require` says so if they are missing.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -29,7 +28,7 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Session
 from client_sdk._wire.models import Registration, Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
-from client_sdk.copies._file import tables
+from client_sdk.copies._file import sqlite, tables
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import cache_stream, stream_content, stream_from
 from client_sdk.copies._file.records import Declaration, seal, unseal
@@ -84,7 +83,7 @@ def _check_legs(registration: Registration) -> None:
         )
 
 
-def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> Computation | None:
+def computation_of(connection: sqlite.Connection, declaration: Declaration) -> Computation | None:
     """Return how the answer is computed; None if the copy is the answer.
 
     Raises FileDamaged if it can't be read.
@@ -99,13 +98,13 @@ def computation_of(connection: sqlite3.Connection, declaration: Declaration) -> 
     return _prepared(content)
 
 
-def sync_window(connection: sqlite3.Connection, declaration: Declaration) -> str:
+def sync_window(connection: sqlite.Connection, declaration: Declaration) -> str:
     """Return the window to request from the store."""
     content = content_of(connection, declaration) if declaration.base_rows else None
     return declaration.window if content is None else _prepared(content).sync_window
 
 
-def content_of(connection: sqlite3.Connection, declaration: Declaration) -> str | None:
+def content_of(connection: sqlite.Connection, declaration: Declaration) -> str | None:
     """Return the sealed record of a copy's query; None if there is none that can be read.
 
     It may be of an earlier registration of the same text.
@@ -117,7 +116,7 @@ def content_of(connection: sqlite3.Connection, declaration: Declaration) -> str 
     return None if unseal(sealed) is None else sealed
 
 
-def is_learnt(connection: sqlite3.Connection, declaration: Declaration) -> bool:
+def is_learnt(connection: sqlite.Connection, declaration: Declaration) -> bool:
     """Return whether the file has the query of the copy's registration."""
     content = unseal(content_of(connection, declaration))
     return content is not None and content["handle"] == declaration.handle.hex()

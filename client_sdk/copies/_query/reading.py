@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,8 +13,8 @@ import pyarrow as pa
 
 from client_sdk._exceptions import LocalQueryProblem
 from client_sdk._wire.answers import python_rows, to_pandas
-from client_sdk._wire.values import Column, utc
-from client_sdk.copies._file import catalog, tables
+from client_sdk._wire.values import Column, from_micros, utc
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.records import CopyState
@@ -63,6 +62,19 @@ class Copy:
         """True if there is an answer."""
         with self._file.reading() as connection:
             return catalog.find(connection, self.name).version is not None
+
+    @property
+    def evicted_at(self) -> datetime | None:
+        """When it was evicted to make room for other copies; None if it was not, or came again."""
+        with self._file.reading() as connection:
+            micros = catalog.find(connection, self.name).use.evicted_at
+        return None if micros is None else from_micros(micros)
+
+    @property
+    def pinned(self) -> bool:
+        """True if it is never evicted."""
+        with self._file.reading() as connection:
+            return catalog.find(connection, self.name).declaration.pinned
 
     @property
     def staged(self) -> bool:
@@ -125,6 +137,7 @@ class Copy:
             record = catalog.find(connection, self.name)
             reading = Reading(self._now.moment(record, now), queued, rejected, pending)
             table = answer_at(connection, record, reading)
+            self._now.note_read(record)
             columns = read_columns(answer_columns(connection, record), reading)
         # Reading at an explicit instant does not move the NOW of the copy.
         if now is None:
@@ -148,6 +161,7 @@ class Copy:
         with self._file.reading() as connection:
             record = catalog.find(connection, self.name)
             reading = Reading(self._now.moment(record, now), queued, rejected, pending)
+            self._now.note_read(record)
             yield from batches_at(connection, record, reading, rows)
 
     def rows(
@@ -186,6 +200,7 @@ class Copy:
             record = catalog.find(connection, self.name)
             reading = Reading(self._now.moment(record, now), queued, rejected)
             rows = run_query(connection, sql, parameters, [(record, reading)])
+            self._now.note_read(record)
         if now is None:
             self._now.note(record, reading.moment.now)
         return rows
@@ -205,16 +220,16 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 # The actions that a query may take: none writes, attaches a file or changes a setting.
 _READS = frozenset(
     {
-        sqlite3.SQLITE_SELECT,
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_FUNCTION,
-        sqlite3.SQLITE_RECURSIVE,
+        sqlite.SQLITE_SELECT,
+        sqlite.SQLITE_READ,
+        sqlite.SQLITE_FUNCTION,
+        sqlite.SQLITE_RECURSIVE,
     }
 )
 
 
 def run_query(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     sql: str,
     parameters: Parameters,
     copies: Iterable[tuple[Record, Reading]],
@@ -229,14 +244,18 @@ def run_query(
             cursor = connection.execute(sql, _adapted(parameters))
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchall()
-        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+        except sqlite.Error as error:
+            raise LocalQueryProblem(f"{error}") from error
+        except sqlite.Warning as error:
+            raise LocalQueryProblem(f"{error}") from error
+        except OverflowError as error:
             raise LocalQueryProblem(f"{error}") from error
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 @contextmanager
 def _views(
-    connection: sqlite3.Connection, copies: Iterable[tuple[Record, Reading]]
+    connection: sqlite.Connection, copies: Iterable[tuple[Record, Reading]]
 ) -> Iterator[None]:
     created: list[str] = []
     # The sources of own edits are tables, which are dropped after the views.
@@ -268,7 +287,7 @@ def _select(record: Record, source: Source, reading: Reading) -> str:
     return f"SELECT {_values(columns, names)} FROM {source.rows} ORDER BY {source.order}"
 
 
-def _select_computed(connection: sqlite3.Connection, record: Record, reading: Reading) -> str:
+def _select_computed(connection: sqlite.Connection, record: Record, reading: Reading) -> str:
     """Create a table of the answer that is computed from base rows, and return a SELECT of it."""
     columns = read_columns(answer_columns(connection, record), reading)
     table = _computed_table(record)
@@ -313,7 +332,7 @@ def _distinct(columns: Sequence[Column]) -> list[str]:
 
 
 @contextmanager
-def _read_only(connection: sqlite3.Connection) -> Iterator[None]:
+def _read_only(connection: sqlite.Connection) -> Iterator[None]:
     connection.set_authorizer(_authorize)
     try:
         yield
@@ -322,7 +341,7 @@ def _read_only(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _authorize(action: int, *_: str | None) -> int:
-    return sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
+    return sqlite.SQLITE_OK if action in _READS else sqlite.SQLITE_DENY
 
 
 def _adapted(parameters: Parameters) -> Any:

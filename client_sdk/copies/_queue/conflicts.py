@@ -7,16 +7,16 @@ its editor has not seen what was decided.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from client_sdk._wire.rows import EXPECTED, Rows, to_table
+from client_sdk.copies._file import sqlite
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import cached_stream
 from client_sdk.copies._file.records import unseal
-from client_sdk.copies._queue import queue
+from client_sdk.copies._queue.aside import delete_piece, requeue_behind
 from client_sdk.copies._queue.batches import (
     ARROW,
     Piece,
@@ -37,6 +37,7 @@ from client_sdk.copies._queue.expected import (
     own_ids,
     with_ids,
 )
+from client_sdk.copies._queue.table import FIELDS, REFUSED, Place, insert_batch
 
 CONFLICT = "CONFLICT_ROW"
 
@@ -70,7 +71,7 @@ class _Aside:
     why: Mapping[str, Any]
 
     @property
-    def place(self) -> queue.Place:
+    def place(self) -> Place:
         return self.record[0], self.record[1]
 
     @property
@@ -114,11 +115,11 @@ def conflicts(file: CopyFile) -> list[EditConflict]:
         return [aside.conflict for aside in _asides(connection) if aside.is_conflict]
 
 
-def _asides(connection: sqlite3.Connection) -> list[_Aside]:
+def _asides(connection: sqlite.Connection) -> list[_Aside]:
     """Return the pieces of rows that were refused, in their order."""
     rows = connection.execute(
-        f"SELECT seen, refused, {queue.FIELDS} FROM _psoup_queue "
-        f"WHERE {queue.REFUSED} AND kind = ? ORDER BY batch, piece",
+        f"SELECT seen, refused, {FIELDS} FROM _psoup_queue "
+        f"WHERE {REFUSED} AND kind = ? ORDER BY batch, piece",
         (ARROW,),
     ).fetchall()
     return [
@@ -127,7 +128,7 @@ def _asides(connection: sqlite3.Connection) -> list[_Aside]:
     ]
 
 
-def _conflict_of(connection: sqlite3.Connection, batch: int) -> _Aside:
+def _conflict_of(connection: sqlite.Connection, batch: int) -> _Aside:
     """Return the conflict of a batch. Raises ValueError if it has none."""
     asides = {aside.place[0]: aside for aside in _asides(connection) if aside.is_conflict}
     if batch not in asides:
@@ -136,7 +137,7 @@ def _conflict_of(connection: sqlite3.Connection, batch: int) -> _Aside:
     return asides[batch]
 
 
-def resolve(connection: sqlite3.Connection, batch: int, rows: Rows, room: Room) -> int:
+def resolve(connection: sqlite.Connection, batch: int, rows: Rows, room: Room) -> int:
     """Queue rows in the place of a conflict, then what waits behind it; return the number of the
     new batch.
 
@@ -168,17 +169,17 @@ def resolve(connection: sqlite3.Connection, batch: int, rows: Rows, room: Room) 
     require_room([piece], room)
     origin = origin_of(connection, stream)
     seen = Seen([bases.get(key) for key in keys], own_ids(expected), origin)
-    number = queue.insert_batch(connection, aside.stream, [piece], seen.sealed())
+    number = insert_batch(connection, aside.stream, [piece], seen.sealed())
     _leave(connection, aside)
     return number
 
 
-def take_theirs(connection: sqlite3.Connection, batch: int) -> None:
+def take_theirs(connection: sqlite.Connection, batch: int) -> None:
     """Drop the edits of a conflict, and queue again what waits behind it. Raises ValueError."""
     _leave(connection, _conflict_of(connection, batch))
 
 
-def _leave(connection: sqlite3.Connection, aside: _Aside) -> None:
+def _leave(connection: sqlite.Connection, aside: _Aside) -> None:
     """Delete a conflict, and queue again what waits behind it."""
-    queue.delete_piece(connection, aside.place)
-    queue.requeue_behind(connection, [aside.place])
+    delete_piece(connection, aside.place)
+    requeue_behind(connection, [aside.place])

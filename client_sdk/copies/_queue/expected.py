@@ -8,7 +8,6 @@ place. An edit whose own row the store did not take is not sent.
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from client_sdk._wire.models import Stream
 from client_sdk._wire.rows import BATCH_COLUMNS, DELETE, EXPECTED, NO_ROW, OP
-from client_sdk.copies._file import tables
+from client_sdk.copies._file import sqlite, tables
 from client_sdk.copies._file.home import cached_stream, home_of
 from client_sdk.copies._file.records import seal, unseal
 from client_sdk.copies._overlay import own_rows
@@ -117,7 +116,7 @@ def _canonical(value: Any) -> Any:
 
 
 def as_seen(
-    connection: sqlite3.Connection, stream: Stream, table: pa.Table
+    connection: sqlite.Connection, stream: Stream, table: pa.Table
 ) -> tuple[pa.Table, Seen]:
     """Return edits that expect the rows of their keys which the copies of a file show, and these
     rows.
@@ -137,7 +136,7 @@ def as_seen(
     return with_ids(table, ids), Seen(shown, own_ids(ids), origin_of(connection, stream))
 
 
-def origin_of(connection: sqlite3.Connection, stream: Stream) -> Origin:
+def origin_of(connection: sqlite.Connection, stream: Stream) -> Origin:
     """Return the store and the stream that row ids are of."""
     home = home_of(connection)
     return "" if home is None else home.store_id, stream.id
@@ -147,7 +146,7 @@ def _no_rows(count: int) -> list[Row | None]:
     return [None] * count
 
 
-def _copies(connection: sqlite3.Connection, stream: Stream) -> list[Shown]:
+def _copies(connection: sqlite.Connection, stream: Stream) -> list[Shown]:
     """Return the copies that show rows of a stream, own ones too, by their keys."""
     if not stream.key:
         raise ValueError(f"stream {stream.name} has no key: no row of it replaces another")
@@ -165,7 +164,7 @@ def _copies(connection: sqlite3.Connection, stream: Stream) -> list[Shown]:
 
 
 def _shown(
-    connection: sqlite3.Connection, copies: Sequence[Shown], digest: int
+    connection: sqlite.Connection, copies: Sequence[Shown], digest: int
 ) -> tuple[int, Row | None]:
     """Return the id and the values of the row of a key that the copies show; -1 without one."""
     own = _own(connection, copies, digest)
@@ -178,7 +177,7 @@ def _shown(
 
 
 def _own(
-    connection: sqlite3.Connection, copies: Sequence[Shown], digest: int
+    connection: sqlite.Connection, copies: Sequence[Shown], digest: int
 ) -> tuple[int, Row | None] | None:
     """Return the newest own row of a key that waits, that is doubtful, or that the store has taken
     and a copy still lacks."""
@@ -207,7 +206,7 @@ def _own(
 
 
 def _stored(
-    connection: sqlite3.Connection, copy: Shown, digest: int
+    connection: sqlite.Connection, copy: Shown, digest: int
 ) -> tuple[int, Row | None] | None:
     """Return the row of a key that a copy has from the store."""
     version = copy.record.version
@@ -232,7 +231,7 @@ def _stored(
 # ---- own rows that get another id
 
 
-def take(connection: sqlite3.Connection, place: Place, first_row_id: int) -> None:
+def take(connection: sqlite.Connection, place: Place, first_row_id: int) -> None:
     """Let edits that were made from rows of a piece expect the ids that the store gave these."""
     row = connection.execute(
         "SELECT stream, first_row, row_count FROM _psoup_queue WHERE batch = ? AND piece = ?", place
@@ -245,7 +244,7 @@ def take(connection: sqlite3.Connection, place: Place, first_row_id: int) -> Non
 
 
 def settle(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     first_row: int,
     count: int,
     moved: Callable[[int], int],
@@ -272,7 +271,7 @@ def settle(
 
 
 def _rewrite(
-    connection: sqlite3.Connection, place: Place, stream: str, table: pa.Table, seen: Seen
+    connection: sqlite.Connection, place: Place, stream: str, table: pa.Table, seen: Seen
 ) -> None:
     """Put edits that expect other rows in the place of a piece's, which was not sent."""
     piece, noted = Piece.of_table(table), replace(seen, own=own_ids(ids_of(table)))
@@ -282,7 +281,7 @@ def _rewrite(
     )
 
 
-def void(connection: sqlite3.Connection, place: Place, stream: str, origin: Origin) -> bool:
+def void(connection: sqlite.Connection, place: Place, stream: str, origin: Origin) -> bool:
     """Let a piece that was made from rows of another store, or of a stream that was dropped since,
     expect a row that does not exist: the ids mean nothing here. Return False if it was not."""
     row = connection.execute(
@@ -312,7 +311,7 @@ def unsettled(piece: Piece) -> int | None:
     return own[0] if own else None
 
 
-def batch_of(connection: sqlite3.Connection, own_row: int) -> int | None:
+def batch_of(connection: sqlite.Connection, own_row: int) -> int | None:
     """Return the batch that an own row is in; None if it is gone."""
     row = connection.execute(
         "SELECT batch FROM _psoup_queue WHERE first_row <= ? AND ? < first_row + row_count",

@@ -45,15 +45,17 @@ from client_sdk._exceptions import (
 from client_sdk._grpc.effects import Flow, Repeat
 from client_sdk._session import Session
 from client_sdk._wire.models import Stream, is_unverified
-from client_sdk._wire.rows import Rows, deletes, to_table
+from client_sdk._wire.rows import Rows, deletes, patches, to_table
 from client_sdk._wire.status import StoreLimits
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import Home, cached_stream, home_of, learn, visit
 from client_sdk.copies._queue import batches, conflicts
+from client_sdk.copies._queue.aside import PutAside
 from client_sdk.copies._queue.batches import Doubtful, Queued, Rejected, Room, Sent
 from client_sdk.copies._queue.conflicts import EditConflict
-from client_sdk.copies._queue.queue import QUEUE_BYTES, PutAside, Queue, Waiting
+from client_sdk.copies._queue.queue import QUEUE_BYTES, Queue
+from client_sdk.copies._queue.table import Waiting
 from psoup.v1 import psoup_pb2 as pb
 
 
@@ -104,6 +106,20 @@ class Outbox:
         pieces = batches.checked(rows, description, room)
         batches.require_room(pieces, room)
         return self._queue.put(stream, pieces)
+
+    def patch(
+        self,
+        stream: str,
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        expected: Literal["seen"] | None = None,
+    ) -> int | None:
+        """Queue a batch that sets some columns of keys, given as for `Client.patch`.
+
+        The other columns are those of the row that is current when the store takes the batch. So
+        two devices that patch different columns of a row offline both have their way.
+        """
+        return self.publish(stream, patches(rows), expected=expected)
 
     def delete(self, stream: str, keys: Iterable[Mapping[str, Any]]) -> int | None:
         """Queue a batch that deletes keys of a keyed stream, given as for `Client.delete`."""
@@ -275,7 +291,16 @@ _SEQUENCE_REASONS = frozenset({_SEQUENCE_GAP, "SEQUENCE_REUSED"})
 OnConflict: TypeAlias = Callable[[EditConflict], Rows | None]
 
 # Refusals by the state of the store that do not pass by themselves.
-_FINAL_REASONS = frozenset({"UNKNOWN_STREAM", "STREAM_DROPPED", "CONFLICT_ROW", "NOT_CURRENT"})
+_FINAL_REASONS = frozenset(
+    {
+        "UNKNOWN_STREAM",
+        "STREAM_DROPPED",
+        "CONFLICT_ROW",
+        "NOT_CURRENT",
+        "NO_CURRENT_ROW",
+        "ERASED",
+    }
+)
 # Refusals of the publisher's name, not of the batch.
 _SENDER_REASONS = frozenset({"BAD_NAME", "NAME_TOO_LONG"})
 # Conflicts of one send that the application is asked about. A row that others edit all the time

@@ -5,7 +5,6 @@ There is one transaction for each resume token, which stages the rows so far, an
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +17,7 @@ from client_sdk.copies._changes.reported import (
     note_ended,
     visible_now,
 )
-from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.checksums import NO_ROWS, StoredRow
 from client_sdk.copies._file.clock import DeviceClock, Offset
@@ -136,7 +135,7 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
 
 
 def _see(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     record: Record,
     version: Version,
     now: int,
@@ -177,24 +176,24 @@ def promote(file: CopyFile, copy_ids: Sequence[int], clock: DeviceClock) -> None
                 _see(connection, record, record.following, now, None)
 
 
-def drop_stage(connection: sqlite3.Connection, record: Record) -> None:
+def drop_stage(connection: sqlite.Connection, record: Record) -> None:
     _put_versions(connection, record, record.version, record.following)
 
 
-def forget_answer(connection: sqlite3.Connection, record: Record) -> None:
+def forget_answer(connection: sqlite.Connection, record: Record) -> None:
     """Make a copy one that has never been synced."""
     _put_versions(connection, record, None, None)
     forget_query(connection, record.copy_id)
 
 
-def forget_query(connection: sqlite3.Connection, copy_id: int) -> None:
+def forget_query(connection: sqlite.Connection, copy_id: int) -> None:
     """Forget the query of a copy, and the own rows that were evaluated by it."""
     connection.execute("DELETE FROM _psoup_computed WHERE copy_id = ?", (copy_id,))
     connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(copy_id)}")
 
 
 def _put_versions(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     record: Record,
     visible: Version | None,
     following: Version | None,
@@ -223,12 +222,12 @@ def _kept_reason(record: Record) -> str:
     return record.following.reason if record.following is not None else ""
 
 
-def _note_ended(connection: sqlite3.Connection, record: Record, inbox: Inbox) -> None:
+def _note_ended(connection: sqlite.Connection, record: Record, inbox: Inbox) -> None:
     if record.declaration.changes:
         note_ended(connection, record.copy_id, inbox.ended)
 
 
-def _expected(connection: sqlite3.Connection, copy_id: int, basis: Basis) -> Record:
+def _expected(connection: sqlite.Connection, copy_id: int, basis: Basis) -> Record:
     record = catalog.by_id(connection, copy_id)
     if record is None:
         raise Overtaken("the copy was forgotten, or declared again, during the sync")
@@ -243,7 +242,7 @@ def _base(record: Record) -> Version:
     return record.base
 
 
-def _begun(connection: sqlite3.Connection, record: Record, inbox: Inbox, repair: Repair) -> Stage:
+def _begun(connection: sqlite.Connection, record: Record, inbox: Inbox, repair: Repair) -> Stage:
     """Return the stage that the received parts belong to, a new one if they begin a transfer."""
     begin, stage = inbox.begin, record.stage
     if begin is None:
@@ -270,7 +269,7 @@ def reason_name(reason: pb.SyncReason) -> str:
     return "" if name == "UNSPECIFIED" else name
 
 
-def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
+def _put(connection: sqlite.Connection, record: Record, staged: Stage, inbox: Inbox) -> Stage:
     """Stage rows, and the ids of rows that are removed."""
     copy_id, shape = record.copy_id, staged.shape or _base(record).shape
     table = staged.table or tables.new(connection, copy_id, shape.stored)
@@ -283,14 +282,14 @@ def _put(connection: sqlite3.Connection, record: Record, staged: Stage, inbox: I
     return replace(staged, table=table)
 
 
-def _check_staged(connection: sqlite3.Connection, record: Record, staged: Stage) -> None:
+def _check_staged(connection: sqlite.Connection, record: Record, staged: Stage) -> None:
     """Raise Mismatch if a staged row was damaged in the file."""
     columns = (staged.shape or _base(record).shape).stored
     if staged.table and tables.damaged(connection, staged.table, columns):
         raise Mismatch(f"{record.name}: rows that were staged are damaged")
 
 
-def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: bool) -> str:
+def _table_to_change(connection: sqlite.Connection, record: Record, hidden: bool) -> str:
     """Return the table of the copy, or a duplicate of it if the changes are not to be visible
     yet.
     """
@@ -304,7 +303,7 @@ def _table_to_change(connection: sqlite3.Connection, record: Record, hidden: boo
 
 
 def _change(
-    connection: sqlite3.Connection,
+    connection: sqlite.Connection,
     record: Record,
     staged: Stage,
     inbox: Inbox,

@@ -9,11 +9,10 @@ day after the last time, and when a program asks for it.
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from client_sdk.copies._file import catalog, tables
+from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.file import CopyFile, check_pages
 from client_sdk.copies._file.records import Version
@@ -49,7 +48,7 @@ def is_due(record: Record, now: int) -> bool:
     return record.verified is None or not 0 <= now - record.verified < _VERIFY_MICROS
 
 
-def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, Repair]:
+def verify(connection: sqlite.Connection, version: Version) -> tuple[Verified, Repair]:
     """Read every row of a version, and return the result and the repair that it needs.
 
     If the ids are right, damaged rows are sent again. If they are not, the store compares. If most
@@ -67,7 +66,7 @@ def verify(connection: sqlite3.Connection, version: Version) -> tuple[Verified, 
     return verified, _compare(connection, version, damaged)
 
 
-def compare(connection: sqlite3.Connection, version: Version) -> Repair:
+def compare(connection: sqlite.Connection, version: Version) -> Repair:
     """Read every row, and return a repair in which the store compares the sound rows with its
     own.
     """
@@ -141,7 +140,7 @@ NO_REPAIR = Repair()
 WHOLE = Repair(whole=True)
 
 
-def _compare(connection: sqlite3.Connection, version: Version, damaged: Sequence[int]) -> Repair:
+def _compare(connection: sqlite.Connection, version: Version, damaged: Sequence[int]) -> Repair:
     ids = tables.ids_of(connection, version.table)
     broken = {*damaged, *(row_id for row_id in ids if row_id < 0)}
     have = [row_id for row_id in ids if row_id not in broken]

@@ -32,7 +32,7 @@ from psoup.answers.difference.job import (
     legs_apart,
     withholds,
 )
-from psoup.answers.difference.keys import NO_IDS
+from psoup.answers.difference.keys import NO_IDS, has_keys, key_digests
 from psoup.answers.difference.leg_sets import LegSets, moments_of
 from psoup.answers.difference.row_sets import Total
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
@@ -266,9 +266,11 @@ class CombinationCopier(RowwiseCopier):
         """Return the first `count` combinations of a batch."""
         query = self.plan.query
         first = batch if count == len(batch) else batch.take(np.arange(count))
-        keys = sort_keys(query, first.rows, moments=True)
-        instants = first.visible_from, first.visible_until
-        return CopyChunk(first.ids, *instants, keys, project(query, first.rows), first.parts)
+        order = sort_keys(query, first.rows, moments=True)
+        instants, outputs = (first.visible_from, first.visible_until), project(query, first.rows)
+        keyed = self.job.question.changes and has_keys(self.plan)
+        keys = key_digests(self.plan, first.parts) if keyed else None
+        return CopyChunk(first.ids, *instants, order, outputs, first.parts, keys)
 
     def _count_lacking(self) -> int:
         if not self.job.repair.requested and not self.job.claim.cursor.parts:

@@ -20,7 +20,7 @@ from psoup.answers.difference.copier import once
 from psoup.answers.difference.leg_sets import LazyRows, LegSets
 from psoup.answers.joins.join_limits import JoinLimits
 from querystem.combine import Combining
-from querystem.combine.parts import PartPlace, part_places
+from querystem.combine.parts import part_places
 from querystem.identity import parts_of
 from querystem.join import TooManyPairs
 from querystem.query import From, Query
@@ -152,7 +152,7 @@ class Combiner:
         some rows. `rows` has the ids of these for each leg."""
         mask = np.zeros(len(parts[0]), np.bool_)
         for place, ids in zip(self._places, rows, strict=True):
-            chosen = _of_branches(place, parts, len(mask))
+            chosen = place.combinations(parts)
             mask[chosen] |= member(parts[place.column][chosen], ids)
         return mask
 
@@ -228,7 +228,7 @@ class Combiner:
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
         for leg, place, batch in zip(self._legs, self._places, batches, strict=True):
             ts = batch.column("ts").view(pa.int64()).to_numpy()
-            chosen = _of_branches(place, parts, count)
+            chosen = place.combinations(parts)
             if not leg.follows_now or not len(chosen):
                 continue
             starts, ends = leg.interval(ts)
@@ -237,14 +237,6 @@ class Combiner:
             begin[chosen] = np.maximum(begin[chosen], starts[at])
             until[chosen] = np.minimum(until[chosen], ends[at])
         return begin, until
-
-
-def _of_branches(place: PartPlace, parts: Sequence[Int64s], count: int) -> Int64s:
-    """Return the numbers of the combinations that have a row of the leg with this place."""
-    mask = np.ones(count, np.bool_)
-    for part, branch in place.branches:
-        mask &= parts[part] == branch
-    return np.flatnonzero(mask)
 
 
 def _ids(batch: pa.RecordBatch) -> Int64s:

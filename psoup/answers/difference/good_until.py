@@ -147,7 +147,12 @@ class _Changes:
         def merge(parts: Sequence[_Least]) -> _Least:
             return min(parts, key=lambda part: part.ts)
 
-        subject = ("least ts", self.leg.stream_id, None if permitted is None else permitted.subject)
+        subject = (
+            "least ts",
+            self.leg.stream_id,
+            self.leg.stem.erased_rows,
+            None if permitted is None else permitted.subject,
+        )
         values = Fold(self.memo, subject, self.leg.stem, region, of, merge).values()
         return merge(values).ts if values else FOR_EVER
 

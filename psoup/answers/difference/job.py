@@ -5,7 +5,7 @@ A mark says in a few numbers what a copy of an answer is. A claim says what of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 import numpy as np
@@ -47,6 +47,7 @@ class WholeReason(Enum):
     TARGET_GONE = auto()
     REPLACED = auto()
     PERMISSION = auto()
+    ERASED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,8 @@ class CopyJob:
 
     `reason` says why the claim is less than the client's token said, if it is. A target that is
     `fixed` was chosen by an earlier call. As long as the refresh point of the answer is not known,
-    the target will be the answer of the plan `moment`.
+    the target will be the answer of the plan `moment`. `erased` are ids of rows that the claim's
+    copy may have and that no one will find again.
     """
 
     question: Question
@@ -159,6 +161,7 @@ class CopyJob:
     fixed: bool
     repair: Repair
     moment: Plan | None = None
+    erased: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
 
     @property
     def continued(self) -> bool:

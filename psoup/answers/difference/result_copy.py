@@ -8,6 +8,7 @@ store, the whole answer is sent.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from psoup.answers.difference.job import (
     fresh_target,
     legs_apart,
 )
-from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_digests
+from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_digests, with_ended
 from psoup.answers.evaluate import Selection, combined
 from psoup.answers.maker import AnswerMaker, PlanMatchers
 from psoup.answers.matching.matcher import Work
@@ -50,13 +51,13 @@ class _Answer:
     """A computed answer.
 
     It is `numbered` if two rows had one id, so that its ids are places and don't identify rows. If
-    the rows of the answer are rows of a keyed stream, `row_ids` are the ids of those, in order;
-    None otherwise, or if the client does not want stream keys.
+    the rows of the answer have stream keys, `parts` are the ids of the rows that each is made of;
+    none otherwise, or if the client does not want stream keys.
     """
 
     chunk: CopyChunk
     numbered: bool
-    row_ids: Int64s | None = None
+    parts: tuple[Int64s, ...] = ()
 
     @once
     def digest(self) -> bytes:
@@ -64,7 +65,7 @@ class _Answer:
 
     @property
     def nbytes(self) -> int:
-        return self.chunk.nbytes + 8 * len(self.chunk.ids)
+        return self.chunk.nbytes + 8 * len(self.chunk.ids) * (1 + len(self.parts))
 
 
 @dataclass(frozen=True)
@@ -105,17 +106,20 @@ class ResultCopier:
         """Return the removed ids whose stream key was updated or deleted, if the client wants to
         know."""
         copy = self._copy
-        if copy is None or copy.row_ids is None:
+        if copy is None or not copy.parts:
             return NO_IDS
-        leg, leg_mark, now = self.plan.legs[0], mark.legs[0], self._now_of(0, mark)
+        places = np.flatnonzero(member(copy.chunk.ids, removed))
+        parts = [part[places] for part in copy.parts]
+        ended = with_ended(self.plan, parts, partial(self._ended_rows, mark))
+        return copy.chunk.ids[places[ended]]
+
+    def _ended_rows(self, mark: Mark, number: int, row_ids: Int64s) -> Int64s:
+        """Return the ids, of some rows of a leg, that are not current at a mark."""
+        leg, leg_mark, now = self.plan.legs[number], mark.legs[number], self._now_of(number, mark)
         current = mark.horizon if isinstance(self.plan.query.source, Leg) else leg_mark.current
         oldest = None if now is None else oldest_retained(leg.schema, max(now, current or now))
-        # For removed rows of the copy: `ids` are those of the answer, `row_ids` of the stream.
-        places = np.flatnonzero(member(copy.chunk.ids, removed))
-        ids, row_ids = copy.chunk.ids[places], copy.row_ids[places]
         cut = None if oldest is None else oldest - 1
-        ended = np.sort(ended_rows(leg, row_ids, leg_mark.high, now, cut))
-        return ids[member(row_ids, ended)]
+        return ended_rows(leg, row_ids, leg_mark.high, now, cut)
 
     @property
     def _sends_keys(self) -> bool:
@@ -256,12 +260,12 @@ class ResultCopier:
         ids = result.ids if result.unique else np.arange(count)
         # Clients show these rows until the server removes them, whatever NOW is.
         begin, until = np.full(count, SINCE_EVER), np.full(count, FOR_EVER)
-        row_ids = result.parts[0] if self._sends_keys else None
-        keys = None if row_ids is None else key_digests(self.plan, row_ids)
+        parts = result.parts if self._sends_keys else ()
+        keys = key_digests(self.plan, parts) if parts else None
         return _Answer(
             CopyChunk(ids, begin, until, result.sort_keys, result.outputs, keys=keys),
             not result.unique,
-            row_ids,
+            parts,
         )
 
     def _choices(self, mark: Mark) -> list[Choice]:

@@ -79,12 +79,14 @@ class RowCopier(RowwiseCopier):
 
     def _removed(self) -> Int64s:
         removed, have = self._sets.removed.rows.ids, self.job.repair.have
+        removed = all_ids(removed, self.job.erased)
         if have is None:
             return removed
         return all_ids(removed, have[~member(have, self._sets.target_rows.rows.ids)])
 
     def _ended(self) -> Int64s:
-        return self._sets.ended
+        # To the client, an erased row is one whose stream key was deleted.
+        return all_ids(self._sets.ended, self.job.erased)
 
     @property
     def _good_until(self) -> int | None:
@@ -141,7 +143,7 @@ class RowCopier(RowwiseCopier):
         slides = isinstance(window, TimeWindow) and window.slide is not None
         order = sort_keys(query, rows, moments=slides)
         keyed = self.job.question.changes and has_keys(self.plan)
-        keys = key_digests(self.plan, ids) if keyed else None
+        keys = key_digests(self.plan, (ids,)) if keyed else None
         return CopyChunk(ids, *self._sets.interval(ts), order, project(query, rows), keys=keys)
 
     def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:

@@ -49,7 +49,7 @@ def with_composite(plan: Plan, view: View, unregistered: UnregisteredIds, memo: 
         if mark is None or not _is_ready(view, composition, id_, mark):
             composing = True
             continue
-        if view.replica.damaged.probe(id_, mark.version):
+        if view.replica.damaged.probe(id_, mark.version) or _has_erased(view, composition):
             composing = True
             continue
         registered = view.state.predicates.find(id_, composition.key)
@@ -121,6 +121,12 @@ def _composites(view: View, composition: Composition) -> list[int]:
     find = view.state.composites.find
     ids = [find(shape.legs, shape.factors_key, span) for span in shape.wider_spans]
     return [id_ for id_ in ids if id_ is not None]
+
+
+def _has_erased(view: View, composition: Composition) -> bool:
+    """Return True if stored combinations may have rows that were erased."""
+    cleaned = view.epoch.epoch.erased
+    return any(view.state.erased(id_).last > cleaned for id_ in composition.shape.legs)
 
 
 def _is_ready(view: View, composition: Composition, id_: int, mark: CompositeMark) -> bool:

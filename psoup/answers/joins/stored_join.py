@@ -19,7 +19,7 @@ from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part, Picked
 from datastem.instants import FOR_EVER
 from datastem.picking import pick_rows
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.caches import Memo
 from psoup.answers.joins.kept_rows import MAX_KEPT_ROWS, KeptRows
 from psoup.answers.joins.part_rows import PartRows, distinct

@@ -6,6 +6,7 @@ kernel over the same rows.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,10 +17,11 @@ from datastem.arrays import Int64s, Mask, UInt16s
 from datastem.blocks import BLOCK_BITS, BLOCK_MASK, Part
 from datastem.codec import are_rows, query_view
 from datastem.schema import OP
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.matching.match_files import MatchFileCache
 from psoup.answers.planning.plan import Neighbours
 from psoup.answers.replicas.epoch_files import EpochView
+from psoup.answers.stages import Stages, timed
 from psoup.errors import ConditionFails, TooMuchWork
 from psoup.store import CorruptStore
 from psoup.store.state.quarantine import MACHINE_ERRORS, PREDICATE
@@ -56,16 +58,21 @@ class Work:
     were computed; `remaining` may still be counted. With a `limit` of None no row may be computed:
     Uncovered is raised instead. With `bound`, error messages don't say how many rows were computed.
     Unless it `reads_files`, rows that the engine has matched are computed if they are not cached.
+    The time of each stage goes to `stages`, if somebody wants to know.
     """
 
     limit: int | None
     rows: int = 0
     bound: bool = False
     reads_files: bool = True
+    stages: Stages | None = None
     remaining: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.remaining = self.limit or 0
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        return timed(self.stages, name)
 
     def take(self, rows: int, weight: int) -> int:
         """Count as many of the rows as may be computed, at least one, and return how many.

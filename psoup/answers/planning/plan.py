@@ -13,7 +13,7 @@ from typing import Protocol
 
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
-from datastem.stem import StemView, SystemColumn
+from datastem.stem_view import StemView, SystemColumn
 from psoup.answers.planning.policies import FilledCondition, Permission, RowPolicy
 from psoup.answers.planning.present import Reached
 from psoup.answers.refresh.crossings import Crossing
@@ -119,9 +119,11 @@ class LegPlan:
     @property
     def subject(self) -> Hashable:
         """The cache key of the rows that match and are permitted."""
+        erased = (("erased", self.stem.erased_rows),) if self.stem.erased_rows else ()
         if self.policy is None:
-            return self.predicate_id
-        return self.predicate_id, *sorted(condition.predicate_id for condition in self.policy)
+            return (self.predicate_id, *erased) if erased else self.predicate_id
+        conditions = sorted(condition.predicate_id for condition in self.policy)
+        return self.predicate_id, *erased, *conditions
 
     @property
     def oldest_kept(self) -> int | None:

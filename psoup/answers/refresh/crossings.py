@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.instants import SINCE_EVER
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.caches import Memo
 from psoup.store import DataFile, Snapshot
 from psoup.store.delta.reading import reader

@@ -18,7 +18,7 @@ from datastem.history import History
 from datastem.instants import SINCE_EVER
 from datastem.keyed_rows import KeyedRows
 from datastem.memory import Memory
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 
 # A history is pruned when it has twice as many rows as after the last pruning, and this many more.
 _PRUNE_SLACK_ROWS = 1 << 16

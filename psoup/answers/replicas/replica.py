@@ -34,6 +34,7 @@ from psoup.store import (
     Hole,
     LogTrimmed,
     Losses,
+    RowsErased,
     Snapshot,
     State,
     Store,
@@ -161,6 +162,10 @@ class Replica:
             # The stream may have ended while the index was read.
             if stream_id in self.stems:
                 self.stems[stream_id].cover(index)
+        if view.epoch.erased != self.epoch.epoch.erased:
+            # Combinations of erased rows have left the files.
+            for composite_id in self.combinations:
+                self.stems[composite_id].empty()
         self.epoch = view
         # The epoch itself has the holes, heartbeats and records up to its position.
         self._holes = [hole for hole in self._holes if hole.row_lo >= _high(view, hole.stream_id)]
@@ -258,6 +263,8 @@ class Replica:
                 self._readers.pop(stream_id).forget()
                 if keyed := self.keyed.pop(stream_id, None):
                     keyed.forget()
+            case RowsErased(stream_id) if stream_id in self.stems:
+                self._erase(stream_id)
             case Data() as event if event.rows:
                 batch, first = rows[entry.position.ordinal], event.first_row_id
                 if isinstance(batch, Hole):
@@ -268,6 +275,15 @@ class Replica:
                 stem, version = self.stems[event.stream_id], entry.position.version
                 stem.insert(batch, first, first + event.rows, version)
 
+    def _erase(self, stream_id: int) -> None:
+        """Forget the erased rows of a stream, and everything that was made with them. Answers in
+        progress keep what they have."""
+        self.stems[stream_id] = self.stems[stream_id].without(self.state.erased(stream_id).ids)
+        self._readers[stream_id].forget()
+        if keyed := self.keyed.pop(stream_id, None):
+            keyed.forget()
+            self.keyed[stream_id] = KeyedStream(self._memory)
+
     def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
         folder, columns = self._store.stem(stream_id), stem_schema(schema)
         files = StemFiles(folder, columns, self._memory, schema.optional)
@@ -275,7 +291,8 @@ class Replica:
         read_log = self._store.log.read
         reader = StemReader(self._memory, stream_id, schema, files.read, read_log, self._is_known)
         self._readers[stream_id] = reader
-        self.stems[stream_id] = DataStem(self._memory, reader.read, files.pick)
+        erased = self.state.erased(stream_id).ids
+        self.stems[stream_id] = DataStem(self._memory, reader.read, files.pick, erased=erased)
         if schema.key:
             self.keyed[stream_id] = KeyedStream(self._memory)
 

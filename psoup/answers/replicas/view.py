@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.replicas.epoch_files import EpochView
 from psoup.answers.replicas.keyed_history import KeyedView
 from psoup.answers.replicas.replica import Replica

@@ -22,7 +22,7 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS, BLOCK_ROWS, Part
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.caches import Memo
 from querystem.pace import spending
 from results.region import Region
@@ -31,6 +31,8 @@ CHUNK_ROWS = 1 << 12
 _LEVEL_BITS = 4
 # Units (`querystem.pace`) of a row that is summarised.
 _ROW_UNITS = 40
+# A summary that takes more than this part of the cache is not cached.
+_LARGEST_SHARE = 8
 _FANOUT = 1 << _LEVEL_BITS
 
 
@@ -173,7 +175,9 @@ class Fold(Generic[T]):
     ) -> FoldedRun[T]:
         value = self.merge(values)
         entry = FoldedRun(*ids, low, high, value)
-        self.memo.put((self.subject, place), entry, value.nbytes)
+        # A summary that holds values grows with its rows. A large one would evict many others.
+        if value.nbytes <= self.memo.limit // _LARGEST_SHARE:
+            self.memo.put((self.subject, place), entry, value.nbytes)
         return entry
 
     def _cached(self, place: Hashable) -> FoldedRun[T] | None:

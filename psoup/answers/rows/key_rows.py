@@ -13,13 +13,16 @@ from datastem.codec import columns_read
 from datastem.keyed_rows import KeyedRows
 from datastem.picking import pick_rows
 from datastem.schema import StreamSchema
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.planning.policies import RowPolicy
 from psoup.answers.replicas.keyed_history import KeyedView
 from psoup.answers.rows.leg_rows import gathered
 from psoup.store.state.quarantine import MACHINE_ERRORS
 from querystem.expressions import columns_of
 from querystem.kernel import matches
+
+# Rows that are read at once, before it is known how many bytes they have.
+_CHUNK_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,18 @@ class KeyRows:
         if not rows.num_rows or not self._permitted(rows)[0]:
             return None
         return rows
+
+    def values(self, ids: Int64s, names: Collection[str], max_bytes: int) -> pa.RecordBatch | None:
+        """Return columns of the rows with these ascending ids, and `row_id`; None if they take more
+        bytes than that. The reader must be permitted to see them. Reads files."""
+        chunks, nbytes = [self._rows(ids[:0], names)], 0
+        for first in range(0, len(ids), _CHUNK_ROWS):
+            rows = self._rows(ids[first : first + _CHUNK_ROWS], names)
+            nbytes += rows.nbytes
+            if nbytes > max_bytes:
+                return None
+            chunks.append(rows)
+        return pa.concat_batches(chunks)
 
     def _rows(self, ids: Int64s, names: Collection[str]) -> pa.RecordBatch:
         columns = columns_read(self.schema, frozenset(names))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.equality import key_digests
 from datastem.instants import FOR_EVER
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.matching.permitted_rows import MatchSource
 from psoup.answers.planning.plan import LegPlan
 from psoup.answers.rows.leg_rows import LegRows

@@ -19,7 +19,7 @@ from datastem.blocks import BLOCK_BITS, Part
 from datastem.equality import canonical, codes
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.keyed_rows import KeyedRows
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers.caches import Memo
 from psoup.answers.matching.permitted_rows import PermittedRows
 from psoup.answers.replicas.keyed_history import KeyedView
@@ -101,7 +101,8 @@ def choose(
             region = _counted(window, stem, past, total, permitted)
             if not window.partition_by:
                 return Choice(region)
-            subject = (stream_id,) if permitted is None else (stream_id, permitted.subject)
+            rows = stream_id, stem.erased_rows
+            subject = rows if permitted is None else (*rows, permitted.subject)
             return Choice(*newest_of_partitions(window, stem, region, memo, subject, permitted))
 
 

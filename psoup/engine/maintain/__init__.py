@@ -8,6 +8,7 @@ epoch if one is needed, and returns whether there was any work.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from psoup.engine.ledger import Ledger
 from psoup.engine.maintain.cut import CutMatches
 from psoup.engine.maintain.discard import Checkpoint, Trim, Vacuum
+from psoup.engine.maintain.erase import EraseFromFiles
 from psoup.engine.maintain.heartbeats import ThinHeartbeats
 from psoup.engine.maintain.merge import Compact, Merge
 from psoup.engine.maintain.retain import Retain, Thin
@@ -34,12 +36,19 @@ class Chore(Protocol):
 class Maintenance:
     """All chores of housekeeping, in turns."""
 
-    def __init__(self, spark: SparkSession, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: EngineSettings,
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_busy` must return True while a job beside the loop may bring files."""
         self._chores: deque[Chore] = deque(
             [
                 Trim(settings),
                 Retain(settings),
                 Thin(spark, settings),
+                EraseFromFiles(spark, settings, is_busy),
                 CutMatches(spark, settings),
                 Merge(spark, settings),
                 Compact(settings),

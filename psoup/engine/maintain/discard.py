@@ -29,7 +29,8 @@ class Trim:
     """The chore that removes log files that an epoch two steps back has consumed.
 
     Servers append to the log at the same time, so the commit is retried at the next version. The
-    engine consumes that commit like any other of the log.
+    engine consumes that commit like any other of the log. Files that have erased rows are removed
+    as soon as no table has these rows: servers that still read one open the store again.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -37,8 +38,12 @@ class Trim:
         self._pins = PinWatch(settings.pin_timeout)
         self._consumed: deque[int] = deque(maxlen=3)
         self._files: Snapshot | None = None
+        # Up to this version the log has no erased rows.
+        self._erased_version = 0
 
     def advance(self, ledger: Ledger) -> bool:
+        if self._trim_erased(ledger):
+            return True
         version = ledger.epoch.log_version
         if not self._consumed or self._consumed[-1] != version:
             self._consumed.append(version)
@@ -50,6 +55,18 @@ class Trim:
             return False
         self._remove(ledger)
         return True
+
+    def _trim_erased(self, ledger: Ledger) -> bool:
+        """Trim the files up to the last erasure whose rows have left the tables."""
+        version = ledger.epoch.erased.version
+        if version <= self._erased_version or _is_pinned(self._pins, ledger):
+            return False
+        self._files = files_below(ledger.store.log.folder, version)
+        has_files = bool(self._files.files)
+        if has_files:
+            self._remove(ledger)
+        self._erased_version = version
+        return has_files
 
     def _files_below(self, folder: DeltaFolder, version: int) -> Snapshot:
         """Return the log's files up to `version`, from the cached ones if commits lead there."""

@@ -21,6 +21,7 @@ from datastem.arrays import Int64s
 from psoup.engine.composites.upkeep import past_files
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.maintain.merge import with_partition, write_closures
+from psoup.engine.maintain.rewriting import WithoutRows
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.jobs import Outcome, SparkJob, by_table, job_of, run_tasks
 from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
@@ -211,12 +212,11 @@ class Thin:
 def rewrite(job: SparkJob, thinning: FileThinning) -> list[Outcome]:
     """Write a file again without the rows to remove; runs in an executor."""
     rows = reader(Path(job.root) / thinning.table, thinning.file).whole()
-    ids = rows.column("row_id" if thinning.table == "closures" else "_row_id").to_numpy()
-    remaining = rows.filter(pa.array(~np.isin(ids, thinning.ids)))
-    if thinning.table == "closures":
-        whole = with_partition(remaining, thinning.table, thinning.stream_id, thinning.segment)
-        return write_closures(job, thinning.stream_id, whole)
-    return insert(job, thinning.stream_id, remaining)
+    if thinning.table != "closures":
+        return insert(job, thinning.stream_id, WithoutRows(thinning.ids)(rows))
+    remaining = rows.filter(pa.array(~np.isin(rows.column("row_id").to_numpy(), thinning.ids)))
+    whole = with_partition(remaining, thinning.table, thinning.stream_id, thinning.segment)
+    return write_closures(job, thinning.stream_id, whole)
 
 
 def _thinnings(

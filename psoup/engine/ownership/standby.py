@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +27,18 @@ _LOOK_SECONDS = 0.5
 _ENDED_SECONDS = 2.0
 
 
-def wait_for_end(root: Path, ending: threading.Event) -> bool:
+def wait_for_end(
+    root: Path, ending: threading.Event, beat: Callable[[], None] = lambda: None
+) -> bool:
     """Wait until the store has no engine whose pulse changes; return False if `ending` was set.
+    `beat` is called at each look.
 
     The pulse must stand still while this process watches. Its age at the first look is that of a
     file, by a clock that may be another machine's.
     """
     last, since = Pulse.read(root), time.monotonic()
     while not ending.wait(_LOOK_SECONDS):
+        beat()
         pulse, now = Pulse.read(root), time.monotonic()
         if pulse != last:
             last, since = pulse, now
@@ -57,11 +62,13 @@ def take_over(store: Store, lock: EngineLock) -> bool:
     return True
 
 
-def stand_by(root: Path, lock: EngineLock, ending: threading.Event) -> Store | None:
+def stand_by(
+    root: Path, lock: EngineLock, ending: threading.Event, beat: Callable[[], None] = lambda: None
+) -> Store | None:
     """Wait and take over; return the store, opened again, or None if `ending` was set."""
     if pulse := Pulse.read(root):
         log.info("standing by for the engine (process %s on %s)", pulse.pid, pulse.host)
-    while wait_for_end(root, ending):
+    while wait_for_end(root, ending, beat):
         # Opened only now: a repair may have given the store another identity while this one waited.
         store = Store.open(root, create=True)
         if take_over(store, lock):

@@ -32,7 +32,7 @@ from psoup.store.log.decoding import rows_of
 from psoup.store.log.events import Data
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Hole
-from psoup.store.state.state import Touched
+from psoup.store.state.touched import Touched
 from psoup.store.store import Store
 from psoup.store.tables import changed_rows, read_files
 

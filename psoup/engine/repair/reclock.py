@@ -16,6 +16,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,10 +26,10 @@ from datastem.codec import INSTANT
 from datastem.schema import StreamSchema
 from psoup.engine.composites.boxes import forget_composite
 from psoup.engine.ledger import Ledger, stem_name
+from psoup.engine.maintain.rewriting import rewrite_files
 from psoup.engine.ownership.lock import exclusive_store
 from psoup.engine.repair.recover import open_ledger
-from psoup.engine.spark.jobs import SparkJob, by_table
-from psoup.engine.steps.worker import CLOSURE_BOUNDS, insert, write_segments
+from psoup.engine.steps.worker import CLOSURE_BOUNDS, write_segments
 from psoup.store import (
     CorruptStore,
     Data,
@@ -120,19 +121,13 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
 
 
 def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
-    name, root = stem_name(stream.id), str(ledger.store.root)
     # Without ORDERED BY the times of rows are stamps of their arrival, too.
     columns = ["_stamp"] if stream.schema.ordered_by else ["_stamp", "_ts", "_before"]
+    files = ledger.files(stem_name(stream.id))
     # A file without bounds may have a stamp past the clock.
-    late = [file for file in ledger.files(name) if file.high.get("_stamp", clock + 1) > clock]
-    job = SparkJob(root, ledger.tables["predicates"].version, ledger.store.sync)
-    written = by_table(
-        outcome
-        for file in late
-        for outcome in insert(job, stream.id, _limited(_read(ledger, name, file), columns, clock))
-    )
-    if late:
-        ledger.commit(name, written.get(name, ()), late, operation=_OPERATION)
+    late = [file for file in files if file.high.get("_stamp", clock + 1) > clock]
+    limit = partial(_limited, columns=columns, clock=clock)
+    rewrite_files(ledger, stream.id, late, operation=_OPERATION, change=limit)
 
 
 def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:

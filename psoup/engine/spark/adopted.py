@@ -19,6 +19,7 @@ from psoup.engine.errors import UnsuitableSession
 from psoup.engine.ownership.lock import EngineLock
 from psoup.engine.ownership.standby import stand_by
 from psoup.engine.settings import EngineSettings
+from psoup.service_manager import ServiceManager
 from psoup.store import Store
 
 log = logging.getLogger(__name__)
@@ -65,13 +66,21 @@ def run_adopted(
         lock.release()
 
 
-def serve(engine: Engine, ending: threading.Event) -> None:
+def serve(engine: Engine, ending: threading.Event, manager: ServiceManager | None = None) -> None:
     """Run an engine until `ending` is set; raise what stops it."""
+    manager = manager or ServiceManager()
     engine.start()
     try:
         print("engine ready", flush=True)
+        manager.ready()
+        moves = 0
         while not ending.wait(_CHECK_SECONDS):
             engine.check()
+            # This thread lives on if a step hangs; the loop's moves do not.
+            if engine.moves != moves:
+                moves = engine.moves
+                manager.beat()
+        manager.stopping()
     finally:
         engine.stop()
     log.info("engine stopped")

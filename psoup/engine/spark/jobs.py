@@ -72,6 +72,16 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchedFile:
+    """A file that was searched for rows to remove. One that `changed` had some: what remains of it,
+    if anything, was written to another file."""
+
+    table: str
+    path: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CompositeOutcome:
     """The outcome of a task over a composite: it found `count` combinations.
 
@@ -133,7 +143,16 @@ class Probed:
 
 
 Outcome = (
-    Written | Hole | Damaged | Failed | CompositeOutcome | IntakeJoin | Estimated | Spent | Probed
+    Written
+    | SearchedFile
+    | Hole
+    | Damaged
+    | Failed
+    | CompositeOutcome
+    | IntakeJoin
+    | Estimated
+    | Spent
+    | Probed
 )
 
 

@@ -45,7 +45,7 @@ from psoup.store.layout import COVERAGE
 from psoup.store.log.events import Data, Entry
 from psoup.store.log.log import read_events
 from psoup.store.state.losses import Hole
-from psoup.store.state.state import Touched
+from psoup.store.state.touched import Touched
 from psoup.store.tables import changed_rows
 
 logger = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from psoup.access.named import named_objects
 from psoup.errors import BadRequest, NamedByViews, NoSuchStream
 from psoup.lookup import TenantStreams, find_stream, find_view
 from psoup.server.call import Call
+from psoup.server.calls.erase import erase, erasure_note
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import check_name, check_text
@@ -37,6 +38,7 @@ from querystem.language import (
     DropPolicy,
     DropStream,
     DropView,
+    EraseRows,
     GrantActions,
     Statement,
     bind_policy,
@@ -114,6 +116,10 @@ async def _run(core: Core, call: Call, acting: Acting, sql: str, statement: Stat
             ended = await core.submit(call, EndPolicy(tenant, owner, name, stream_name))
             core.policies.policy_ended()
             return Defined(*ended)
+        case EraseRows():
+            acting.demand(state, actions=(Action.ADMINISTER,))
+            stream, position, count = await erase(core, call, acting, sql, statement)
+            return Defined(stream, position, notes=(erasure_note(stream.schema, count),))
         case GrantActions():
             return Defined(None, await _grant(core, call, acting, statement))
 

@@ -22,11 +22,12 @@ from psoup.answers.matching.implied import ImpliedUse
 from psoup.answers.planning.plan import LegPlan
 from psoup.answers.planning.question import text_source
 from psoup.answers.planning.sources import TextReplaced, find_source
+from psoup.answers.stages import Stages
 from psoup.errors import BadRequest, ConditionFails
 from psoup.server.call import Call
 from psoup.server.calls.binding import bind_readable, readable
 from psoup.server.calls.explain_index import MAX_INDEXED, MAX_INDEXED_BYTES, index_message
-from psoup.server.calls.explain_run import Stages, make_run
+from psoup.server.calls.explain_run import make_run
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import check_text

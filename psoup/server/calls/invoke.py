@@ -12,8 +12,10 @@ from psoup.answers.matching.matcher import Uncovered, Work
 from psoup.answers.planning.lookback import lookback
 from psoup.answers.planning.question import text_source
 from psoup.answers.planning.sources import TextReplaced
+from psoup.answers.stages import Stages, timed
 from psoup.errors import BadRequest, TooMuchWork
 from psoup.server.call import Call, RowsForm
+from psoup.server.call_trace import CallTrace, stage_of, stages_of
 from psoup.server.calls.answer_header import AnswerHeader
 from psoup.server.calls.binding import bind_readable, readable
 from psoup.server.calls.sending import CHUNK_BYTES, Outgoing, outgoing, send, weighed
@@ -137,13 +139,16 @@ async def _answer(
 
     def attempt() -> Awaitable[_Computed]:
         nonlocal plan
-        plan = core.maker.plan(core.follower.view, question)
+        with stage_of(call.trace, "plan"):
+            plan = core.maker.plan(core.follower.view, question)
         return _computed(core, call, plan, request)
 
     while True:
         try:
             computed = await core.follower.read(attempt)
             core.metrics.compute(call.tenant, computed[1].computed_rows, computed[1].joined_pairs)
+            if call.trace is not None:
+                _note(call.trace, request, *computed)
             # Rows that had to be computed here would be cheaper next time if the engine matched
             # them.
             if computed[1].computed_rows:
@@ -159,6 +164,20 @@ async def _answer(
             question = await find()
 
 
+def _note(
+    trace: CallTrace, request: Terms, plan: Plan, answer: Answer | ChosenRows, messages: Outgoing
+) -> None:
+    """Give the span of a call its attributes."""
+    trace.note(
+        streams=len({leg.stream_id for leg in plan.legs}),
+        rows=answer.row_count,
+        computed=answer.computed_rows,
+        epoch=plan.epoch.number,
+    )
+    if trace.shows_sql and isinstance(request, pb.AskRequest):
+        trace.note(sql=request.sql)
+
+
 def _request_interest(core: Core, call: Call, request: Terms, plan: Plan) -> None:
     """Request interest of the engine in rows that the answer needed and no window covers."""
     is_stored_window = isinstance(request, pb.InvokeRequest) and not request.window
@@ -169,7 +188,8 @@ def _request_interest(core: Core, call: Call, request: Terms, plan: Plan) -> Non
 async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Computed:
     """Compute here if that is quick, else in a thread. The plan may be settled on the way."""
     waits = isinstance(request, pb.InvokeRequest) and request.wait_for_engine
-    work = core.maker.work(wait_for_engine=waits, bound=plan.bound)
+    stages = stages_of(call.trace)
+    work = core.maker.work(wait_for_engine=waits, bound=plan.bound, stages=stages)
     size = core.settings.piece_bytes
     form = _form(call, request)
     answer = core.maker.evaluate_at_once(plan, work)
@@ -179,14 +199,16 @@ async def _computed(core: Core, call: Call, plan: Plan, request: Terms) -> _Comp
     # Work on the event loop has no turn that would charge it.
     core.charge_work(call, TURN_UNITS + values)
     if form.is_quick or values <= _LOOP_VALUES:
-        return plan, answer, _outgoing(plan, answer, form, size)
-    return plan, answer, await core.in_thread(call, _outgoing, plan, answer, form, size)
+        return plan, answer, _outgoing(plan, answer, form, size, stages)
+    messages = await core.in_thread(call, _outgoing, plan, answer, form, size, stages)
+    return plan, answer, messages
 
 
 def _compute(maker: AnswerMaker, plan: Plan, form: RowsForm, work: Work, size: int) -> _Computed:
-    plan = maker.settle(plan, work)
+    with work.stage("plan"):
+        plan = maker.settle(plan, work)
     answer = maker.evaluate_in_chunks(plan, work, CHUNK_BYTES)
-    return plan, answer, _outgoing(plan, answer, form, size)
+    return plan, answer, _outgoing(plan, answer, form, size, work.stages)
 
 
 def _form(call: Call, request: Terms) -> RowsForm:
@@ -196,6 +218,13 @@ def _form(call: Call, request: Terms) -> RowsForm:
     return RowsForm(encode_as(request.encoding), is_quick=is_arrow)
 
 
-def _outgoing(plan: Plan, answer: Answer | ChosenRows, form: RowsForm, size: int) -> Outgoing:
+def _outgoing(
+    plan: Plan,
+    answer: Answer | ChosenRows,
+    form: RowsForm,
+    size: int,
+    stages: Stages | None,
+) -> Outgoing:
     rows = answer if form.max_rows is None else answer.first(form.max_rows)
-    return outgoing(plan.query, rows, form.encode, size)
+    with timed(stages, "encode"):
+        return outgoing(plan.query, rows, form.encode, size)

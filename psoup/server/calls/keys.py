@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from psoup.access.actions import STORE_ROLES
 from psoup.access.keys import new_key
 from psoup.errors import BadRequest
 from psoup.server.call import Call
 from psoup.server.core import Core
-from psoup.server.permission import OPERATOR, demand_operator
+from psoup.server.permission import demand_operator
 from psoup.server.wire.values import BadValue, from_instant, to_instant
 from psoup.store.state.access import Key
 from psoup.v1 import psoup_pb2 as pb
@@ -17,8 +18,8 @@ async def create_key(core: Core, call: Call, request: pb.CreateKeyRequest) -> pb
     """Raise PermissionDenied, BadRequest."""
     acting = call.acting(request)
     await core.follower.catch_up()
-    if OPERATOR in request.roles:
-        demand_operator(acting, "make a key with the role operator")
+    for role in sorted(STORE_ROLES.intersection(request.roles)):
+        demand_operator(acting, f"make a key with the role {role}")
     key, text = new_key(
         acting.tenant,
         acting.owner,

@@ -17,17 +17,21 @@ from datastem.equality import heartbeat_digest
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind
+from psoup.access.actions import Action
 from psoup.errors import (
+    AfterFailure,
     BadRequest,
     ConflictRow,
     LogFull,
     NoSuchStream,
     NotAStream,
+    Overloaded,
     PermissionDenied,
 )
 from psoup.lookup import find_stream
 from psoup.server.call import BatchForm, Call
 from psoup.server.calls.conditions import prepared, shown
+from psoup.server.calls.patches import completed
 from psoup.server.core import Core
 from psoup.server.follower import Follower
 from psoup.server.permission import Acting
@@ -39,6 +43,8 @@ from psoup.store.log.position import PositionCodec
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.conditions import Conditions
 from psoup.write.draft import Chain, Stale
+from psoup.write.erased_keys import check_keys
+from psoup.write.patches import Outdated
 from psoup.write.streams import PublishBatch, Published
 
 _ATTEMPTS = 3
@@ -50,6 +56,8 @@ _MAX_MARK_BYTES = 4096
 _COPIES = 4
 _MAX_IN_FLIGHT = 64
 _LOG_FULL_RETRY = timedelta(seconds=30)
+_PATCH_ATTEMPTS = 1000
+_PATCH_RETRY = timedelta(seconds=1)
 
 
 # Reads the rows of a request for a stream.
@@ -62,12 +70,36 @@ async def publish(core: Core, call: Call, request: pb.PublishRequest) -> pb.Publ
     for _ in range(_ATTEMPTS):
         batch = await accepted(core, call, request, None)
         try:
-            return response(core.positions, await core.submit(call, batch))
+            return response(core.positions, await _submitted(core, call, request, batch))
         except ConflictRow as conflict:
             raise await shown(core, call, call.principal, conflict) from None
         except Stale:
             await core.follower.catch_up()
     raise BadRequest("the stream was dropped and created again, over and over")
+
+
+async def _submitted(
+    core: Core, call: Call, request: pb.PublishRequest, batch: PublishBatch
+) -> Published:
+    """Append a batch. One with patches is completed first, and again if other rows are current by
+    then. Raise what it is refused with."""
+    if batch.sent is None:
+        return await core.submit(call, batch)
+    acting = call.acting(request)
+    # Of the batches that patch a row at once, one is accepted in each commit.
+    for _ in range(_PATCH_ATTEMPTS):
+        whole = await completed(core, call, acting, batch)
+        if call.hold is not None:
+            await call.hold.reserve(batch.sent.nbytes + _COPIES * len(whole.payload))
+        try:
+            return await core.submit(call, whole)
+        except Outdated:
+            continue
+    raise Overloaded(
+        "the row that a patch is for is replaced all the time",
+        retry_after=_PATCH_RETRY,
+        hint="send it again, with the same sequence",
+    )
 
 
 async def accepted(
@@ -108,6 +140,8 @@ async def _accepted(
         batch = await core.in_thread(call, _accept, *arguments)
     # Record batches without rows take work too, so they count as rows.
     core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
+    if batch.sent is not None:
+        acting.demand(core.follower.state, [stream.id], (Action.READ,))
     if batch.conditions is None:
         return batch
     return replace(batch, conditions=await prepared(core, call, acting, stream, batch.conditions))
@@ -239,7 +273,7 @@ def _accept(
         raise BadRequest(
             "a publish needs rows, an Arrow batch or a heartbeat", field="batch", got="nothing"
         )
-    schema, now = stream.schema, follower.now
+    schema, now, erasures = stream.schema, follower.now, follower.state.erased(stream.id)
     lease = None
     if request.HasField("publisher_lease"):
         lease = lease_micros(request.publisher_lease, "publisher_lease")
@@ -264,6 +298,18 @@ def _accept(
     conditions = None
     if rows.expected is not None:
         conditions = Conditions.of(rows.batch, rows.expected, schema)
+    if rows.has_patches:
+        return batch(
+            rows=rows.batch.num_rows,
+            min_ts=None,
+            max_ts=None,
+            digest=b"",
+            request_digest=rows.request_digest,
+            payload=b"",
+            conditions=conditions,
+            erased=check_keys(rows.batch, schema, erasures, now),
+            sent=rows.batch,
+        )
     return batch(
         rows=rows.batch.num_rows,
         min_ts=rows.min_ts,
@@ -272,6 +318,7 @@ def _accept(
         request_digest=rows.request_digest,
         payload=encode(rows.batch),
         conditions=conditions,
+        erased=check_keys(rows.batch, schema, erasures, now),
     )
 
 
@@ -339,13 +386,39 @@ async def _enqueue(
     queue: asyncio.Queue[_Item],
 ) -> None:
     chain = Chain()
+    in_flight: asyncio.Future[Published] | None = None
     try:
         async for request in requests:
             batch = await accepted(core, call, request, chain)
-            await queue.put(core.enqueue(call, batch))
+            if batch.sent is None:
+                in_flight = core.enqueue(call, batch)
+            else:
+                # A patch may be one of a row that an earlier batch of the call sets.
+                if in_flight is not None:
+                    await asyncio.wait([in_flight])
+                in_flight = await _patched(core, call, request, batch, chain)
+            await queue.put(in_flight)
     except Exception as error:
         await queue.put(error)
     await queue.put(None)
+
+
+async def _patched(
+    core: Core, call: Call, request: pb.PublishRequest, batch: PublishBatch, chain: Chain
+) -> asyncio.Future[Published]:
+    """Append a batch with patches of a call of which none is in flight, and return its outcome."""
+    if chain.broken:
+        raise AfterFailure("an earlier batch of this call was refused; this one was not accepted")
+    # Without the chain, which would be broken by a batch that has to be completed again.
+    submitted = _submitted(core, call, request, replace(batch, chain=None))
+    outcome = asyncio.ensure_future(submitted)
+    try:
+        await asyncio.wait([outcome])
+    except asyncio.CancelledError:
+        outcome.cancel()
+        raise
+    chain.broken = outcome.cancelled() or outcome.exception() is not None
+    return outcome
 
 
 def _forget(queue: asyncio.Queue[_Item]) -> None:

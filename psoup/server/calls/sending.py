@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from datastem.stem import StemView
+from datastem.stem_view import StemView
 from psoup.answers import Answer, ChosenRows
 from psoup.errors import RowsGone
 from psoup.server.call import Call

@@ -13,7 +13,9 @@ import numpy as np
 from datastem.arrays import Int64s
 from psoup.answers import Plan, Question
 from psoup.answers.difference import Claim, CopyJob, Repair, WholeReason
+from psoup.answers.difference.erased import erased_rows
 from psoup.answers.difference.job import aim, make_job
+from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.planning.prepared import PreparedQuery
 from psoup.answers.planning.question import (
     RegisteredQuery,
@@ -26,6 +28,7 @@ from psoup.answers.planning.question import (
 from psoup.answers.planning.sources import TextReplaced
 from psoup.errors import BadRequest
 from psoup.server.call import Call
+from psoup.server.call_trace import traced_child
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
 from psoup.server.calls.waiting import Deadline, is_foreign, reach, reach_own
 from psoup.server.calls.withdrawn import WithdrawnTransfer, is_withdrawn
@@ -173,9 +176,12 @@ class SyncCall:
             job = self._plan = None
             self.transfers[index] = transfer
             if not budget.spent:
-                async with contextlib.aclosing(transfer.parts(budget)) as parts:
-                    async for part in parts:
-                        yield part
+                with traced_child(self._call.trace, "sync_item") as attributes:
+                    async with contextlib.aclosing(transfer.parts(budget)) as parts:
+                        async for part in parts:
+                            yield part
+                    if attributes is not None:
+                        transfer.describe(attributes)
             # Without this token the item would aim at a later position at the next call than those
             # sent.
             elif self._request.one_position:
@@ -283,7 +289,11 @@ class SyncCall:
         self._subjects[index] = subject = copy_subject(question, core.follower.state)
         self._plan = plan if len(self._request.items) == 1 else None
         claim, reason = _claim(item, token, subject)
-        return make_job(question, plan, claim, reason, read.repair, self._away)
+        erased = erased_rows(core.follower.state, plan, claim)
+        if erased is None:
+            claim, reason, erased = Claim(), WholeReason.ERASED, NO_IDS
+        job = make_job(question, plan, claim, reason, read.repair, self._away)
+        return replace(job, erased=erased) if len(erased) else job
 
     def _aim_at_now(self, job: CopyJob) -> CopyJob:
         """Aim an item at now: not all items can have the position that was begun, so none is held

@@ -125,6 +125,12 @@ class Transfer:
             self._drop()
             hold.release()
 
+    def describe(self, attributes: dict[str, str | int]) -> None:
+        """Fill in what a trace says of an item."""
+        if self.difference is not None:
+            attributes["mode"] = "whole" if self.difference.whole else "changes"
+            attributes["reason"] = self.difference.reason.name.lower()
+
     def _drop(self) -> None:
         self._kept_rows = None
 

@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from psoup import lifeline
 from psoup.addresses import bound_socket
 from psoup.processes import Backoff, Child, PrintLine
+from psoup.reloading import ReloadableOptions, hangup_reloads
 from psoup.server.group.counts import GroupCounts, make_table
 from psoup.server.group.membership import OPTION, Membership
 from psoup.server.settings import Settings
+from psoup.service_manager import ServiceManager
 
 log = logging.getLogger("psoup.server")
 
@@ -86,6 +88,8 @@ class Group:
         self._command = command
         self._ports = ports
         self._ready_lines: list[str] = []
+        self._members: list[GroupServer] = []
+        self._manager = ServiceManager.of_environment()
 
     def run(self) -> int:
         """Run until `stopping` is set; return 0, or 1 if a member can't start."""
@@ -99,7 +103,7 @@ class Group:
             file = stack.enter_context(tempfile.TemporaryFile(prefix="psoup-group-"))
             make_table(file.fileno(), count, _KEYS_PER_WATCH * settings.watches)
             counts = GroupCounts(file.fileno(), 0, count)
-            members = []
+            members = self._members
             for number in range(count):
                 place = Membership(file.fileno(), number, count).option()
                 words = [*self._command, *options, OPTION, place]
@@ -112,10 +116,18 @@ class Group:
                 if not all(map(self._wait_ready, starting)):
                     return 0 if self.stopping.is_set() else 1
             print(*self._ready_lines, sep="\n", flush=True)
+            self._manager.ready()
             while not self.stopping.wait(_POLL_SECONDS):
+                self._manager.beat()
                 for member in members:
                     _keep_running(member, counts)
+            self._manager.stopping()
         return 0
+
+    def reload(self, options: ReloadableOptions) -> None:
+        options.reload()
+        for member in self._members:
+            member.child.send_signal(signal.SIGHUP)
 
     def _wait_ready(self, member: GroupServer) -> bool:
         while not self.stopping.is_set():
@@ -170,11 +182,21 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
         yield port
 
 
-def run_group(settings: Settings, command: Sequence[str], ports: Sequence[Port] = ()) -> int:
-    """Run a group until SIGTERM or SIGINT; return its exit code. Raise OSError if the port is not
-    free."""
+def run_group(
+    settings: Settings,
+    command: Sequence[str],
+    options: ReloadableOptions,
+    ports: Sequence[Port] = (),
+) -> int:
+    """Run a group until SIGTERM or SIGINT; return its exit code. SIGHUP reads the options again, in
+    all members. Raise OSError if the port is not free."""
     group = Group(settings, command, ports)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    ending = [signal.SIGTERM, signal.SIGINT]
+    if hangup_reloads():
+        signal.signal(signal.SIGHUP, lambda *_: group.reload(options))
+    else:
+        ending.append(signal.SIGHUP)
+    for number in ending:
         signal.signal(number, lambda *_: group.stopping.set())
     if settings.end_with_stdin:
         lifeline.end_with_stdin()

@@ -15,6 +15,9 @@ class Authenticator(Protocol):
     def check(self, caller: Principal) -> None:
         """Raise Unauthenticated if the credential of a caller has ended."""
 
+    def refresh(self) -> None:
+        """Begin to read the files of credentials again."""
+
     def modes(self) -> tuple[str, ...]:
         """Return the ways to authenticate that are required at present; none if anyone may call."""
 
@@ -27,6 +30,9 @@ class AcceptAnyone:
         return ANYONE
 
     def check(self, caller: Principal) -> None:
+        pass
+
+    def refresh(self) -> None:
         pass
 
     def modes(self) -> tuple[str, ...]:

@@ -65,6 +65,10 @@ class Callers:
         if not self._is_open():
             raise Unauthenticated("this store requires a key by now", hint="call again with a key")
 
+    def refresh(self) -> None:
+        if self._web_tokens is not None:
+            self._web_tokens.refresh()
+
     def modes(self) -> tuple[str, ...]:
         if self._is_open():
             return ()

@@ -78,6 +78,13 @@ class ServerCertificates:
             log.info("the TLS certificate was read again from %s", self._files.cert)
             return self._configuration
 
+    def check(self) -> None:
+        """Warn if the files, as they are now, can't be used by the next handshake."""
+        try:
+            self._read()
+        except (OSError, ValueError) as error:
+            log.warning("the TLS certificate stays as it was: %s", error)
+
     def _look(self) -> list[tuple[int, int, int]]:
         paths = (self._files.cert, self._files.key, self._files.client_ca)
         stats = [os.stat(path) for path in paths if path is not None]

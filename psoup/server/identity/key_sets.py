@@ -80,6 +80,11 @@ class KeySet:
             key = self._keys.get(kid)
         return key
 
+    def refresh(self) -> None:
+        """Begin to read the source again, even if that was done just now."""
+        self._asked = float("-inf")
+        self._refresh()
+
     def _refresh(self) -> asyncio.Task[None] | None:
         """Begin to read the source again, unless that was done just now. All calls that need it
         wait for the same task."""

@@ -50,6 +50,10 @@ class WebTokens:
         self._skew = int(settings.skew * SECOND)
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
+    def refresh(self) -> None:
+        """Begin to read the keys of the issuer again, however new they are."""
+        self._keys.refresh()
+
     async def principal(self, text: str) -> Principal:
         """Return the caller that a JWT names. Raise Unauthenticated."""
         if len(text) > _MAX_BYTES:

@@ -26,6 +26,7 @@ from psoup.store import (
     Expire,
     Hole,
     Replace,
+    RowsErased,
     StreamAltered,
     StreamEnded,
     Unregister,
@@ -155,7 +156,7 @@ class Watches:
                     self._hear_rows(event, rows.get(entry.position.ordinal))
                 case Replace(handle) | Unregister(handle) | Expire(handle):
                     self.wake_handle(handle)
-                case StreamAltered(stream_id) | StreamEnded(stream_id):
+                case StreamAltered(stream_id) | StreamEnded(stream_id) | RowsErased(stream_id):
                     self.wake_stream(stream_id)
                 case ViewEnded(view_id):
                     self.wake_view(view_id)

@@ -14,11 +14,12 @@ from psoup.source.errors import BadInput
 
 ReportPosition = Callable[[int], None]
 
-# A file may have these columns beside the stream's: whether a line is a row or a delete, and the id
-# of the row that it may replace.
+# A file may have these columns beside the stream's: whether a line is a row, a delete or a patch,
+# and the id of the row that it may replace.
 OP = Column("_op", "TEXT")
 EXPECTED = Column("_expected", "BIGINT")
 BATCH_COLUMNS = (OP, EXPECTED)
+PATCH = "patch"
 _BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
 
 
@@ -77,7 +78,7 @@ class FileChunk:
 def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[str, str]:
     """Return the file's column of each of the stream's columns; names may differ in case.
 
-    If the file has `_op`, it may lack columns that a delete does not need. Raises BadInput for any
+    If the file has `_op`, it may lack columns that a patch does not need. Raises BadInput for any
     other missing column, and for unknown ones, unless the options are lenient.
     """
     file_columns: dict[str, str] = {}
@@ -96,7 +97,9 @@ def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[
         else:
             extra.append(name)
     needed = {column.name for column in stream.columns if not column.optional}
-    if options.lenient or (OP.name in file_columns and stream.key):
+    if OP.name in file_columns and stream.key:
+        needed = {*stream.key}
+    elif options.lenient:
         needed = needed_by_deletes(stream)
     missing = [c.name for c in stream.columns if c.name in needed and c.name not in file_columns]
     if missing or not file_columns or (extra and not options.lenient):
@@ -137,13 +140,16 @@ def build(
     """Return the arrays as a chunk of the stream's types. A bad row is left out, and reported once.
 
     `early` are the rows, by index, that are bad already; `number` returns a row's line. The
-    `record` of a bad line is its index. If it is `lenient`, a column that is missing is NULL.
+    `record` of a bad line is its index. If it is `lenient`, a column that is missing is NULL. If
+    there are patches, the chunk has only the columns that are there.
     """
     # By the index of the row in this chunk. The first problem of a row is the one that is reported.
     bad = dict(early or {})
     columns = []
     fields = [*stream.columns, *(column for column in BATCH_COLUMNS if column.name in arrays)]
     length = len(next(iter(arrays.values()), ()))
+    if stream.key and _has_patches(arrays, convert):
+        fields = [column for column in fields if column.name in arrays]
     for column in fields:
         if column.name not in arrays:
             # `_problems` refuses rows that may not lack it.
@@ -156,7 +162,8 @@ def build(
             line = BadLine(number(index), column.name, _text_of(source[index]), why)
             bad.setdefault(index, line)
     table = pa.Table.from_arrays(columns, names=[column.name for column in fields])
-    lacking = set() if lenient else {c.name for c in fields if not c.optional} - arrays.keys()
+    required = {column.name for column in stream.columns if not column.optional}
+    lacking = set() if lenient else required - arrays.keys()
     for name, wrong, why in _problems(table, stream, lacking):
         for index in pc.indices_nonzero(wrong).to_pylist():
             text = _text_of(table.column(name)[index]) if name in _BATCH_NAMES else ""
@@ -169,11 +176,20 @@ def build(
     )
 
 
+def _has_patches(
+    arrays: Mapping[str, pa.Array], convert: Callable[[pa.Array, Column], Converted]
+) -> bool:
+    if OP.name not in arrays:
+        return False
+    ops, _ = convert(arrays[OP.name], OP)
+    return bool(pc.any(pc.equal(ops, PATCH)).as_py())
+
+
 def _problems(
     table: pa.Table, stream: Stream, missing: set[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray, str]]:
     """Yield what the stream does not allow: a column, a mask of the bad rows, and why."""
-    if stream.ordered_by:
+    if stream.ordered_by and stream.ordered_by in table.column_names:
         times = table.column(stream.ordered_by)
         yield stream.ordered_by, times.is_null(), "the event time can't be NULL"
     for name in stream.key:
@@ -185,11 +201,17 @@ def _problems(
         yield EXPECTED.name, wrong, why
     if OP.name in table.column_names:
         ops = table.column(OP.name).fill_null("row")
-        allowed = pa.array(["row", "delete"] if stream.key else ["row"])
-        allowed_text = "row or delete" if stream.key else "row: the stream has no KEY to delete by"
+        allowed = pa.array(["row", "delete", PATCH] if stream.key else ["row"])
+        keyed, plain = "row, delete or patch", "row: the stream has no KEY to delete or patch by"
+        allowed_text = keyed if stream.key else plain
         yield OP.name, pc.invert(pc.is_in(ops, value_set=allowed)), f"is not {allowed_text}"
         for name in sorted(missing):
-            yield name, pc.equal(ops, "row"), "is missing: only a delete may leave it out"
+            why = "is missing: only a delete or patch may leave it out"
+            # The event time, too, is one that a patch keeps.
+            wrong = pc.equal(ops, "row")
+            if name in needed_by_deletes(stream):
+                wrong = pc.not_equal(ops, PATCH)
+            yield name, wrong, why
 
 
 def _text_of(value: pa.Scalar) -> str:

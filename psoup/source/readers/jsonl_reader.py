@@ -17,6 +17,7 @@ from psoup.source.errors import BadInput
 from psoup.source.readers.chunk import (
     BATCH_COLUMNS,
     OP,
+    PATCH,
     BadLine,
     FileChunk,
     Options,
@@ -108,7 +109,9 @@ def chunk_of_rows(
     """
     arrays: dict[str, pa.Array] = {}
     present = (column for column in BATCH_COLUMNS if any(column.name in row for row in rows))
-    for column in (*stream.columns, *present):
+    patched = _patched(rows, numbers, bad)
+    declared = [c for c in stream.columns if patched is None or c.name in patched]
+    for column in (*declared, *present):
         values = [row.get(column.name) for row in rows]
         for index in misfits(values, column, number_texts=column.name in parse):
             text = json.dumps(values[index], default=str)[:_SHOWN_CHARACTERS]
@@ -118,6 +121,25 @@ def chunk_of_rows(
             values[index] = None
         arrays[column.name] = _array(values, column, numbers, bad)
     return build(stream, arrays, convert_array, numbers.__getitem__, bad)
+
+
+def _patched(
+    rows: Sequence[Row], numbers: Sequence[int], bad: dict[int, BadLine]
+) -> set[str] | None:
+    """Return the columns that patches set, None without patches. Lines that set others are bad: a
+    field that is missing is kept, and not NULL."""
+    names = {column.name for column in BATCH_COLUMNS}
+    patches = [place for place, row in enumerate(rows) if row.get(OP.name) == PATCH]
+    if not patches:
+        return None
+    patched = rows[patches[0]].keys() - names
+    for place, row in enumerate(rows):
+        fields = row.keys() - names
+        is_other = fields != patched if row.get(OP.name) == PATCH else not fields >= patched
+        if is_other and row.get(OP.name) != "delete":
+            why = f"sets other columns than the patch in line {numbers[patches[0]]}"
+            bad.setdefault(place, BadLine(numbers[place], "", "", why))
+    return set(patched)
 
 
 def _array(
@@ -150,6 +172,8 @@ def _renamed(row: Row, stream: Stream, options: Options) -> Row:
     values = {name: row[file_column] for name, file_column in mapping.items()}
     absent = [column for column in stream.columns if column.name not in values]
     missing = [column.name for column in absent if not column.optional]
+    if values.get(OP.name) == PATCH:
+        return values
     if missing and values.get(OP.name) != "delete" and not options.lenient:
         raise ValueError(f"is missing {', '.join(missing)}")
     return {**{column.name: json_constant(column.default) for column in absent}, **values}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +15,11 @@ from pathlib import Path
 from psoup.store.delta.durable import copy_file, crc_of, replace_file, sync_folder
 from psoup.store.errors import BackupFailed
 
-# Files that are copied at once, so that their syncs overlap.
-_COPY_THREADS = 4
+# Files that are copied at once, so that their syncs overlap. More would take processor time from
+# servers, and two are as fast as a disk.
+_COPY_THREADS = 2
+# The niceness of these threads: they take the processor time that servers leave.
+_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class FileCopier:
         """Make a call for each file, in threads; each returns how many bytes it has copied."""
         for folder in {(self._target / path).parent for path in calls}:
             folder.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(_COPY_THREADS) as pool:
+        with ThreadPoolExecutor(_COPY_THREADS, initializer=_yield_to_servers) as pool:
             futures = {path: pool.submit(call) for path, call in calls.items()}
             try:
                 for path, future in futures.items():
@@ -129,6 +134,14 @@ class FileCopier:
         folders = {parent for path in self.marks for parent in Path(path).parents}
         for folder in folders:
             sync_folder(self._target / folder)
+
+
+def _yield_to_servers() -> None:
+    """Lower the priority of this thread. Other systems than Linux have one for the process."""
+    if sys.platform == "linux":
+        niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
 
 def damaged_files(folder: Path, marks: Mapping[str, FileMark]) -> Iterable[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from datastem.instants import format_instant
 from psoup.store.backup.copying import FileCopier
+from psoup.store.backup.erased import ErasureList, apply_erasures
 from psoup.store.backup.generations import Generation, now_micros, read_target
 from psoup.store.backup.making import NoProgress, Progress
 from psoup.store.delta.durable import make_folder, remove, replace_file, sync_folder
@@ -60,6 +61,7 @@ class RestoreReport:
     log_end: int
     files: int
     size: int
+    erased_rows: int = 0
 
 
 def restore(
@@ -67,9 +69,10 @@ def restore(
     root: Path,
     at: Instant | LogVersion | None = None,
     progress: Progress | None = None,
+    erasures: ErasureList | None = None,
 ) -> RestoreReport:
     """Make a store in the missing or empty folder `root` from a back-up: the newest in `target`, or
-    the one that reaches `at`.
+    the one that reaches `at`. Rows of `erasures` are erased in it before others can use it.
 
     Raise BackupFailed, StoreError or OSError. Run it again after an interruption.
     """
@@ -84,8 +87,9 @@ def restore(
         log_end = _log_end(generation, at)
         _begin(root, generation, log_end)
         copier = _copy(generation, root, log_end, progress)
+        erased_rows = 0 if erasures is None else apply_erasures(Store(root), erasures)
         _begin_incarnation(root, generation)
-    return RestoreReport(generation, log_end, len(copier.marks), _size(copier))
+    return RestoreReport(generation, log_end, len(copier.marks), _size(copier), erased_rows)
 
 
 def _choose(

@@ -151,10 +151,20 @@ def copy_file(source: Path, target: Path) -> tuple[int, int]:
                     size, crc = size + len(piece), zlib.crc32(piece, crc)
                 writing.flush()
                 os.fsync(writing.fileno())
+                _drop_cached(writing.fileno())
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
     return size, crc
+
+
+def _drop_cached(descriptor: int) -> None:
+    """Free the page cache of a file that was synced and is not read soon: it would evict pages that
+    servers use."""
+    # Not every system has the call.
+    if hasattr(os, "posix_fadvise"):
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def crc_of(path: Path) -> tuple[int, int]:

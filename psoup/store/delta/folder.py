@@ -298,6 +298,10 @@ class DeltaFolder:
         """Remove checkpoints that can't be read. Only the table's one writer may call it."""
         self._checkpoints.mend()
 
+    def commit_path(self, version: int) -> Path:
+        """Return the file of a commit."""
+        return self._commits.path(version)
+
     def path_of(self, file: DataFile) -> Path:
         return self.root / file.path
 

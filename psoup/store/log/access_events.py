@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 from psoup.store.state.access import KINDS, AccessValue, kind_of
 
@@ -24,7 +24,7 @@ class AccessEnded:
     ids: tuple[tuple[str, str], ...]
 
 
-AccessEvent = AccessPut | AccessEnded
+AccessEvent: TypeAlias = AccessPut | AccessEnded
 
 
 def access_body(event: AccessEvent) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from psoup.store.log.events import (
     Release,
     Renew,
     Replace,
+    RowsErased,
     StreamAltered,
     StreamCreated,
     StreamEnded,
@@ -111,6 +112,8 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("access_ended", None, **access_body(event))
         case WriterStarted(mark):
             return _definition("writer", None, mark=mark)
+        case RowsErased(stream_id, rows, digest, salt):
+            return _definition("erase", stream_id, rows=rows, digest=digest, salt=salt)
         case Denied():
             return _definition("denied", None, **asdict(event))
         case PublishersForgotten():
@@ -180,6 +183,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return ClockStatement(**json.loads(row["body"]))
         case "access" | "access_ended" as kind:
             return read_access(kind, json.loads(row["body"]))
+        case "erase":
+            return RowsErased(stream_id, **json.loads(row["body"]))
         case "denied":
             return Denied(**json.loads(row["body"]))
         case "forget_publishers":

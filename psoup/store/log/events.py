@@ -7,6 +7,7 @@ once, when an event is written, and every reader gets the same ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -266,6 +267,21 @@ class PublishersForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsErased:
+    """Rows of a stream were erased: `rows` are their ids, packed as text. `digest` is the keyed
+    digest of their stream key under `salt`, in hexadecimal; None in a stream without a key. From
+    this position on the rows are in no answer, and no row of the key is accepted for a while.
+
+    Without rows it only refuses the key: the first of two events that erase one.
+    """
+
+    stream_id: int
+    rows: str
+    digest: int | None
+    salt: str
+
+
+@dataclass(frozen=True, slots=True)
 class Denied:
     """A caller who tried to administer was refused, `count` times in about a minute. `credential`
     names the credential and is not secret."""
@@ -302,7 +318,7 @@ class Data:
     lease: int | None = None
 
 
-Event = (
+Event: TypeAlias = (
     StreamCreated
     | StreamAltered
     | StreamEnded
@@ -324,6 +340,7 @@ Event = (
     | WriterStarted
     | AccessEvent
     | PublishersForgotten
+    | RowsErased
     | Denied
     | Data
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from psoup.store.state.drafts import Overlay
+from psoup.store.state.overlay import Overlay
 
 
 @dataclass(frozen=True, slots=True)

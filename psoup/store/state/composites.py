@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from psoup.store.log.events import Composite
 from psoup.store.log.position import Position
-from psoup.store.state.drafts import Overlay
+from psoup.store.state.overlay import Overlay
 
 # The streams of a composite, the conditions between them as JSON, and its span.
 Identity: TypeAlias = tuple[tuple[int, ...], str, int | None]

@@ -13,7 +13,7 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.instants import MINUTE
-from psoup.store.state.drafts import Overlay
+from psoup.store.state.overlay import Overlay
 
 # At most this much of the time between two stamps counts.
 MAX_COUNTED_GAP = 10 * MINUTE

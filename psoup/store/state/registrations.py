@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from psoup.store.state.columns import (
 )
 from psoup.store.state.hash_index import HashIndex, hash_of, hashes_of
 from psoup.store.state.legs import LegsColumn, RegisteredComposite, RegisteredLeg
+from psoup.store.state.registration import KeyedRegistration, Registration
 from psoup.store.state.sparse import SparseColumn
 from psoup.store.state.views import ViewIdsColumn
 
@@ -35,74 +35,6 @@ _NO_TRIGGER = RegisteredLeg(0, 0)
 # Legs of registrations with a composite: its id, the predicate over it, and the stream and the
 # predicate of each leg.
 ComposedLegs: TypeAlias = tuple[Int64s, Int64s, Int64s, Int64s]
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A registered query. `query` is the bound form without the predicates of its legs, which are
-    in the order of the text.
-
-    `position` is that of the event that set the text: Register or Replace. `stamp` is that of
-    Register. `triggers` are the predicates whose rows refresh it or parts of it, in the order of
-    the query. `contact` is the stamp of the last renewal of its lease; 0 if there was none. `views`
-    are the ids of the views that its text was bound through.
-    """
-
-    handle: bytes
-    tenant: str
-    owner: str
-    client_key: str
-    legs: tuple[RegisteredLeg, ...]
-    triggers: tuple[RegisteredLeg, ...]
-    text: str
-    parameters: str
-    query: str
-    lease: int
-    stamp: int
-    position: Position
-    contact: int = 0
-    composite: RegisteredComposite | None = None
-    views: tuple[int, ...] = ()
-
-    @property
-    def since(self) -> int:
-        """The instant at which the lease began, the last time."""
-        return max(self.contact, self.stamp)
-
-    @property
-    def stream_id(self) -> int:
-        """The stream of the first leg."""
-        return self.legs[0].stream_id
-
-    @property
-    def predicate_id(self) -> int:
-        """The predicate of the first leg."""
-        return self.legs[0].predicate_id
-
-    @property
-    def streams(self) -> set[int]:
-        """The ids of the streams whose rows the registration reads."""
-        return {leg.stream_id for leg in self.legs}
-
-    @property
-    def predicates(self) -> tuple[int, ...]:
-        """The ids of the predicates that the registration needs matched: one for each leg, equal or
-        not, those of triggers that no leg has, each once, and the one over its composite."""
-        ids = tuple(leg.predicate_id for leg in self.legs)
-        triggers = dict.fromkeys(trigger.predicate_id for trigger in self.triggers)
-        ids = (*ids, *(id_ for id_ in triggers if id_ not in ids))
-        return ids if self.composite is None else (*ids, self.composite.predicate_id)
-
-
-class KeyedRegistration(NamedTuple):
-    """The fields of a registration that are compared when its client key is used again. `position`
-    is packed."""
-
-    handle: bytes
-    stream_id: int
-    text: str
-    parameters: str
-    position: int
 
 
 class Registrations(ColumnMapping[bytes, Registration]):

@@ -35,6 +35,7 @@ from psoup.store.log.events import (
     Release,
     Renew,
     Replace,
+    RowsErased,
     StreamAltered,
     StreamCreated,
     StreamEnded,
@@ -62,17 +63,20 @@ from psoup.store.state.drafts import (
     AnyRegistrations,
     DraftPredicates,
     DraftRegistrations,
-    Overlay,
 )
+from psoup.store.state.erasures import NO_ERASURES, Erasure, StreamErasures, ids_from_text
 from psoup.store.state.interest_requests import with_request
 from psoup.store.state.jumps import Jumps
 from psoup.store.state.leases import Leases
-from psoup.store.state.legs import RegisteredComposite, RegisteredLeg, no_more_legs
+from psoup.store.state.legs import no_more_legs
 from psoup.store.state.losses import NO_LOSS, Losses
+from psoup.store.state.overlay import Overlay
 from psoup.store.state.predicates import Predicate, Predicates
 from psoup.store.state.quarantine import EMPTY_QUARANTINE, Quarantine
-from psoup.store.state.registrations import Registration, Registrations
+from psoup.store.state.registration import Registration
+from psoup.store.state.registrations import Registrations
 from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
+from psoup.store.state.touched import Touched
 from psoup.store.state.views import ViewState, ids_text
 from psoup.store.state.writers import WriterMarks
 
@@ -82,23 +86,6 @@ _LEASED_PUBLISHERS = "leased_publishers"
 
 def _has_lease(last: AcceptedBatch | None) -> bool:
     return last is not None and last.lease is not None
-
-
-@dataclass(slots=True)
-class Touched:
-    """The ids of what applied entries changed, which the engine has to write. `altered` are the
-    streams with another schema."""
-
-    streams: set[int] = field(default_factory=set)
-    altered: set[int] = field(default_factory=set)
-    views: set[int] = field(default_factory=set)
-    registrations: set[bytes] = field(default_factory=set)
-    predicates: set[int] = field(default_factory=set)
-    publishers: set[PublisherKey] = field(default_factory=set)
-    leases: set[bytes] = field(default_factory=set)
-    composites: set[int] = field(default_factory=set)
-    access: set[tuple[str, str]] = field(default_factory=set)
-    writers: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -125,6 +112,7 @@ class State:
     access: AccessState = field(default_factory=AccessState)
     owned: MutableMapping[tuple[str, str, str], int] = field(default_factory=dict)
     writers: WriterMarks = field(default_factory=WriterMarks)
+    erasures: MutableMapping[int, StreamErasures] = field(default_factory=dict)
 
     def draft(self) -> State:
         """Return an overlay over this state: its changes do not reach this state."""
@@ -148,6 +136,7 @@ class State:
             self.access.draft(),
             Overlay(self.owned),
             self.writers,
+            Overlay(self.erasures),
         )
 
     @property
@@ -252,6 +241,8 @@ class State:
                 touched.streams.add(stream_id)
             case PublishersForgotten(owner, names, _):
                 self._forget(entry.tenant, owner, names, touched)
+            case RowsErased() as event:
+                self._erase(entry, event, touched)
             case Accept(rows):
                 self.losses = self.losses.accept(rows)
             case Release(names):
@@ -339,6 +330,21 @@ class State:
             self.put_publisher(key, AcceptedBatch.of(event, entry, earlier_rows))
             touched.publishers.add(key)
 
+    def _erase(self, entry: Entry, event: RowsErased, touched: Touched) -> None:
+        ids, salt = ids_from_text(event.rows), bytes.fromhex(event.salt)
+        erasure = Erasure(event.stream_id, entry.position, entry.stamp, ids, event.digest)
+        self.put_erasure(erasure, salt)
+        touched.erasures.add((event.stream_id, entry.position))
+
+    def put_erasure(self, erasure: Erasure, salt: bytes) -> None:
+        """Add an erasure, which must come after those of its stream."""
+        stream_id = erasure.stream_id
+        self.erasures[stream_id] = self.erased(stream_id).add(erasure, salt)
+
+    def erased(self, stream_id: int) -> StreamErasures:
+        """Return the erasures of a stream."""
+        return self.erasures.get(stream_id, NO_ERASURES)
+
     def _forget(self, tenant: str, owner: str, names: Iterable[str], touched: Touched) -> None:
         for name in names:
             key = tenant, owner, name
@@ -348,23 +354,7 @@ class State:
             touched.publishers.add(key)
 
     def _register(self, entry: Entry, event: Register, touched: Touched) -> None:
-        composite = event.composite
-        registration = Registration(
-            event.handle,
-            entry.tenant,
-            entry.owner,
-            event.client_key,
-            _registered_legs(event.legs),
-            _registered_legs(event.triggers),
-            event.text,
-            event.parameters,
-            event.query,
-            event.lease,
-            entry.stamp,
-            entry.position,
-            composite=None if composite is None else _registered(composite),
-            views=event.views,
-        )
+        registration = Registration.of(entry, event)
         self.registrations[event.handle] = registration
         self.count_owned("registrations", entry.tenant, entry.owner, 1)
         for stream_id in registration.streams:
@@ -377,18 +367,7 @@ class State:
         """Give a registration another query. Predicates of both queries must not end in between: an
         ended predicate never returns."""
         before = self.registrations[event.handle]
-        after = replace(
-            before,
-            legs=_registered_legs(event.legs),
-            triggers=_registered_legs(event.triggers),
-            text=event.text,
-            parameters=event.parameters,
-            query=event.query,
-            position=entry.position,
-            contact=entry.stamp,
-            composite=_registered(event.composite) if event.composite else None,
-            views=event.views,
-        )
+        after = before.replaced(entry, event)
         self.registrations[event.handle] = after
         for stream_id in after.streams - before.streams:
             self._count_registrations(stream_id, 1)
@@ -523,11 +502,3 @@ class State:
             del self.predicates[predicate.id]
         else:
             self.predicates.count_one(predicate.id, -1)
-
-
-def _registered(composite: Composite) -> RegisteredComposite:
-    return RegisteredComposite(composite.composite_id, composite.predicate_id)
-
-
-def _registered_legs(legs: Iterable[LegPredicate | Trigger]) -> tuple[RegisteredLeg, ...]:
-    return tuple(RegisteredLeg(leg.stream_id, leg.predicate_id) for leg in legs)

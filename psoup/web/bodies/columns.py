@@ -49,18 +49,33 @@ def targets_of(schema: StreamSchema) -> dict[str, TargetField]:
 
 def table_of(rows: Iterator[Any], schema: StreamSchema) -> pa.Table:
     tables, first, targets = [], 0, targets_of(schema)
+    patched: set[str] | None = None
     while chunk := list(islice(rows, _CHUNK_ROWS)):
-        table = _columns(chunk, first, schema, targets)
+        patched = _patched(chunk, first, patched)
+        table = _columns(chunk, first, schema, targets, patched)
         tables.append(table)
         spending()(table.num_rows * max(1, table.num_columns) * VALUE_UNITS)
         first += len(chunk)
     if not tables:
         return schema.arrow.empty_table()
-    return pa.concat_tables(tables, promote_options="default")
+    table = pa.concat_tables(tables, promote_options="default")
+    if patched is not None and (others := {*table.column_names} - _BATCH_NAMES - patched):
+        # A value that is missing in a patch is kept, and not NULL.
+        raise RowError(
+            "MISSING_COLUMN",
+            f"other rows of the batch set {min(others)[:80]}, and its patches do not",
+            field=min(others)[:80],
+            hint="send patches and whole rows in batches of their own",
+        )
+    return table
 
 
 def _columns(
-    rows: Sequence[Any], first: int, schema: StreamSchema, targets: Mapping[str, TargetField]
+    rows: Sequence[Any],
+    first: int,
+    schema: StreamSchema,
+    targets: Mapping[str, TargetField],
+    patched: set[str] | None,
 ) -> pa.Table:
     names = {column.name for column in schema.columns}
     required = names - schema.optional.keys()
@@ -74,8 +89,8 @@ def _columns(
         present |= value.keys()
     arrays = {}
     for name, target in targets.items():
-        # Of each chunk, since another one may have it.
-        if name in schema.optional:
+        # Of each chunk, since another one may have it. Patches set what they have, and no default.
+        if name in schema.optional and patched is None:
             default = json_constant(schema.optional[name].default)
             arrays[name] = _array([row.get(name, default) for row in rows], first, target)
         elif name in present:
@@ -83,12 +98,33 @@ def _columns(
     return pa.table(arrays)
 
 
+def _patched(rows: Sequence[Any], first: int, patched: set[str] | None) -> set[str] | None:
+    """Return the columns that patches set: those of the first, `patched` if that came before. None
+    without patches. Raise RowError if another one sets other columns: absent is not NULL."""
+    for number, row in enumerate(rows, first):
+        if isinstance(row, dict) and row.get(OP) == "patch":
+            names = row.keys() - _BATCH_NAMES
+            if patched is None:
+                patched = set(names)
+            elif names != patched:
+                raise RowError(
+                    "MISSING_COLUMN",
+                    f"row {number}: a patch of other columns than the first one of the batch",
+                    row=number,
+                    field=min(names ^ patched)[:80],
+                    expected=", ".join(sorted(patched))[:200],
+                    hint="send patches of other columns in another batch",
+                )
+    return patched
+
+
 def _check_names(row: Mapping[str, Any], number: int, names: set[str], required: set[str]) -> None:
     for name in row:
         if name not in names and name not in _BATCH_NAMES:
             message = f"row {number}: the stream has no column {name[:80]}"
             raise RowError("EXTRA_COLUMN", message, row=number, field=name[:80])
-    if row.get(OP) == "delete":
+    # Of these the stream's check knows what is needed.
+    if row.get(OP) in ("delete", "patch"):
         return
     if missing := sorted(required - row.keys()):
         raise RowError(

@@ -1,7 +1,8 @@
 """JSON and lines of JSON as tables.
 
 A row is an object with every column, null for NULL; one whose `_op` is `delete` needs only the
-columns that a delete does. Any row may have `_expected`. Values are written as answers write
+columns that a delete does, and one whose `_op` is `patch` has its key and the columns that it sets,
+the same in all patches. Any row may have `_expected`. Values are written as answers write
 them. Numbers may be texts too, which BIGINT past 2^53 and DOUBLE that is not finite need.
 """
 

@@ -29,14 +29,11 @@ from querystem.language.expressions.coerce import (
     negative,
 )
 from querystem.language.expressions.conditions import CONDITIONS, InnerQuery
-from querystem.language.expressions.functions import (
-    bind_function,
-    check_function,
-    is_aggregate,
-    misplaced,
-)
 from querystem.language.expressions.scope import Scope
 from querystem.language.expressions.time_arithmetic import is_of_time, time_arithmetic
+from querystem.language.functions.aggregates import is_aggregate, misplaced
+from querystem.language.functions.table import bind_function, check_function
+from querystem.language.functions.texts import concatenation
 from querystem.language.normal_form.normal import FALSE
 from querystem.language.syntax.tree import consume, node_span, what
 from querystem.language.tokens.durations import read_interval
@@ -220,6 +217,13 @@ class Binder:
         rules = time_arithmetic if is_of_time(lhs, rhs) else arithmetic
         return rules(_ARITHMETIC[type(node)], lhs, rhs, node_span(node))
 
+    def _concat(self, node: exp.Expr) -> Typed:
+        consume(node, "this", "expression", "safe")
+        if node.args.get("expression") is None:
+            raise SyntaxProblem("an expression is missing after ||", node_span(node))
+        lhs, rhs = self.bind(node.this), self.bind(node.args["expression"])
+        return concatenation(lhs, rhs, node_span(node))
+
     def _neg(self, node: exp.Expr) -> Typed:
         consume(node, "this")
         span, operand = node_span(node), node.this
@@ -315,7 +319,7 @@ def _unsupported(node: exp.Expr) -> SyntaxProblem:
 
 _HINTS: dict[type[exp.Expr], str] = {
     exp.ILike: "write lower(a) LIKE 'pattern'",
-    exp.Concat: "one text, in one pair of quotes",
+    exp.Concat: "one text, in one pair of quotes, or two with || between them",
     exp.Star: "* stands alone in the SELECT list",
     exp.AtTimeZone: "instants are UTC; give literals an offset",
 }
@@ -330,6 +334,7 @@ _ARITHMETIC: dict[type[exp.Expr], Op] = {
 _HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
     **CONDITIONS,
     **dict.fromkeys(_ARITHMETIC, Binder._arithmetic),
+    exp.DPipe: Binder._concat,
     exp.Paren: Binder._paren,
     exp.Literal: Binder._literal,
     exp.Interval: Binder._interval,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
@@ -70,6 +71,10 @@ def call(op: Op, args: tuple[Expression, ...], type_: Type) -> Expression:
             return _neg(args[0], type_)
         case Op.ADD | Op.SUB | Op.MUL if type_.kind in _TIMES:
             return _of_time(op, type_, *args)
+        case Op.CONCAT:
+            return _concatenation(args, type_)
+        case Op.STARTS_WITH if isinstance(args[1], Literal):
+            return _prefixed(args[0], args[1])
         case Op.LIKE if isinstance(args[1], Literal) and isinstance(args[1].value, str):
             pattern = Literal(like_pattern(args[1].value), args[1].type)
             return Call(op, (args[0], pattern), type_)
@@ -156,6 +161,22 @@ def _cast(arg: Expression, to: Type) -> Expression:
     if isinstance(arg, Literal) and (converted := convert(arg, to, None)) is not None:
         return converted
     return Call(Op.CAST, (arg,), to)
+
+
+def _concatenation(args: Iterable[Expression], type_: Type) -> Expression:
+    """Return the texts in one call: (a || b) || c is a || b || c."""
+    flat: list[Expression] = []
+    for arg in args:
+        flat.extend(arg.args if isinstance(arg, Call) and arg.op is Op.CONCAT else (arg,))
+    return Call(Op.CONCAT, tuple(flat), type_)
+
+
+def _prefixed(text: Expression, prefix: Literal) -> Expression:
+    """Return starts_with as LIKE, which the index of predicates looks up."""
+    if not isinstance(prefix.value, str):
+        return Literal(None, BOOLEAN)
+    escaped = re.sub(r"([%_\\])", r"\\\1", prefix.value)
+    return Call(Op.LIKE, (text, Literal(f"{escaped}%", prefix.type)), BOOLEAN)
 
 
 def _neg(arg: Expression, type_: Type) -> Expression:

@@ -22,6 +22,7 @@ _WEAKEST_FIRST = (
     {Op.AND},
     {Op.NOT},
     {Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IS_DISTINCT, Op.LIKE, Op.IN, Op.IS_NULL},
+    {Op.CONCAT},
     {Op.ADD, Op.SUB},
     {Op.MUL, Op.DIV, Op.INT_DIV, Op.MOD},
     {Op.NEG},

@@ -18,8 +18,8 @@ from querystem.language.errors import (
 )
 from querystem.language.expressions.bind import Binder, identifier
 from querystem.language.expressions.coerce import need, need_type
-from querystem.language.expressions.functions import is_aggregate
 from querystem.language.expressions.scope import Scope
+from querystem.language.functions.aggregates import is_aggregate
 from querystem.language.syntax.tree import consume, node_span
 from querystem.language.tokens.literals import Typed
 from querystem.query import Output, SortKey

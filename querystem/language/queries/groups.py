@@ -12,7 +12,7 @@ from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language.errors import BindProblem, Span
 from querystem.language.expressions.bind import Binder, InnerQueries, identifier
 from querystem.language.expressions.coerce import need_type
-from querystem.language.expressions.functions import bind_aggregate, is_aggregate
+from querystem.language.functions.aggregates import bind_aggregate, is_aggregate
 from querystem.language.normal_form.normal import sort_key
 from querystem.language.queries.clauses import (
     OutputItem,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from datastem.schema import StreamSchema
-from querystem.language.expressions.functions import is_aggregate
+from querystem.language.functions.aggregates import is_aggregate
 from querystem.language.syntax.tree import is_query
 from querystem.views import ViewDefinition
 

@@ -35,7 +35,7 @@ from querystem.query import Leg
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 from querystem.views import MAX_VIEWS_DEEP, ViewDefinition
 
-MAX_REFERENCES = 8
+MAX_REFERENCES = 32
 
 Lookup = Callable[[str], StreamSchema | ViewDefinition | None]
 Names = Callable[[], Iterable[str]]

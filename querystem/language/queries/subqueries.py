@@ -2,8 +2,8 @@
 
 A query inside an expression may name columns of the query around it, in its WHERE. Such conditions
 are taken out of it, and decide which of its rows go with a row of the outer query: the columns that
-they read of the inner query become outputs of it. In a scalar aggregate they must be equalities, by
-which it is grouped.
+they read of the inner query become outputs of it. If those of a scalar aggregate are equalities, it
+is grouped by them; with other conditions it is computed over the rows that go with each outer row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from querystem.query import (
 )
 
 _PARTS = "columns of the outer query stand in the WHERE of a SELECT without LIMIT"
-_EQUAL = "compare its columns with those of the outer query by ="
 
 
 class SubQueries:
@@ -135,11 +134,15 @@ class SubQueries:
                 span,
                 hint="write an aggregate without GROUP BY and HAVING",
             )
+        sides = [_sides(condition) for condition in by]
+        if None in sides:
+            return self._over_pairs(subquery, query.grouping, by)
         # The inner side of each equality becomes a grouping key. An outer row then meets at most
         # one group, whose aggregates are its value.
         keys, equal = [], []
-        for number, condition in enumerate(by):
-            key, value = _sides(condition, span)
+        for number, (condition, equated) in enumerate(zip(by, sides, strict=True)):
+            assert equated is not None
+            key, value = equated
             column = ColumnRef(item_column(1, _hidden(number)), key.type)
             keys.append(key)
             equal.append(call(Op.EQ, (substituted(value, outer), column), condition.type))
@@ -150,6 +153,33 @@ class SubQueries:
         grouping = Grouping(tuple(keys), query.grouping.aggregates)
         grouped = replace(query, grouping=grouping, outputs=(*query.outputs, *hidden))
         return replace(subquery, query=grouped, on=all_of(equal))
+
+    def _over_pairs(
+        self, subquery: SubQuery, grouping: Grouping, by: Sequence[Expression]
+    ) -> SubQuery:
+        """Return an aggregate without GROUP BY over the rows that go with each outer row."""
+        query = subquery.query
+        value = query.outputs[0].expression
+        arguments = [a.argument for a in grouping.aggregates if a.argument is not None]
+        read = [column for part in (*by, *arguments) for column in references_of(part)]
+        inner = {column.name: column for column in read if not _is_outer(column.name)}
+        columns: dict[str, Expression] = self._outer(by)
+        outputs = []
+        for number, (name, column) in enumerate(inner.items()):
+            outputs.append(Output(_hidden(number), column))
+            columns[name] = ColumnRef(item_column(1, _hidden(number)), column.type)
+        aggregates = [
+            a if a.argument is None else replace(a, argument=substituted(a.argument, columns))
+            for a in grouping.aggregates
+        ]
+        rows = replace(query, outputs=tuple(outputs or [Output(_hidden(0), TRUE)]), grouping=None)
+        return replace(
+            subquery,
+            query=rows,
+            on=all_of([substituted(condition, columns) for condition in by]),
+            grouping=Grouping((), tuple(aggregates)),
+            value=value,
+        )
 
     def _outer(self, by: Sequence[Expression]) -> dict[str, Expression]:
         """Return the columns of the outer query in some conditions, as columns of item 0."""
@@ -184,14 +214,14 @@ def _compared(query: Query, operand: Typed, span: Span) -> tuple[Query, Typed]:
     return replace(query, outputs=(Output(output.name, converted),)), operand
 
 
-def _sides(condition: Expression, span: Span) -> tuple[Expression, Expression]:
-    """Return the inner and the outer side of an equality; raise NotYet for any other condition."""
+def _sides(condition: Expression) -> tuple[Expression, Expression] | None:
+    """Return the inner and the outer side of an equality; None for any other condition."""
     if isinstance(condition, Call) and condition.op is Op.EQ:
         for inner, outer in (condition.args, reversed(condition.args)):
             of_outer = [_is_outer(name) for name in columns_of(outer)]
             if of_outer and all(of_outer) and not is_correlated(inner):
                 return inner, outer
-    raise NotYet("a condition like this in a query as a value", span, hint=_EQUAL)
+    return None
 
 
 def _is_single(query: Query) -> bool:

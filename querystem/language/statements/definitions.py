@@ -12,6 +12,7 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import Kind, Type
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
 from querystem.language.statements.alterations import AlterStream, parse_alter
+from querystem.language.statements.erasures import EraseRows, parse_erase
 from querystem.language.statements.grants import GrantActions, parse_grant, read_grantee
 from querystem.language.syntax.refusals import wrong_statement
 from querystem.language.tokens.dialect import uncommented
@@ -92,6 +93,7 @@ Statement = (
     | DropStream
     | DropView
     | DropPolicy
+    | EraseRows
     | GrantActions
 )
 
@@ -109,6 +111,8 @@ def parse_statement(
             return _alter(reader, text)
         if reader.take("DROP"):
             return _drop(reader)
+        if reader.take("ERASE"):
+            return parse_erase(reader, text)
         if reader.take("GRANT"):
             return parse_grant(reader, revoked=False)
         if reader.take("REVOKE"):

@@ -89,8 +89,12 @@ def _from_filler(source: From) -> Filler[From]:
 def _subquery_filler(subquery: SubQuery) -> Filler[SubQuery]:
     query, on = clauses_filler(subquery.query), expression_filler(subquery.on)
     operand = None if subquery.operand is None else expression_filler(subquery.operand)
+    value = None if subquery.value is None else expression_filler(subquery.value)
+    grouping = _grouping_filler(subquery.grouping)
     return lambda literals: replace(
         subquery,
+        grouping=grouping(literals),
+        value=None if value is None else value(literals),
         query=query(literals),
         on=on(literals),
         operand=None if operand is None else operand(literals),

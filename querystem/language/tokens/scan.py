@@ -34,15 +34,14 @@ _SIGNS = (TokenType.NOT, TokenType.DASH, TokenType.PLUS)
 _DIALECT = PSoup()
 # Units (`querystem.pace`) of a character that is scanned.
 _CHARACTER_UNITS = 1000
-_SYMBOLS = words("( ) , . : ; = < > <= >= <> != + - * / %")
+_SYMBOLS = words("( ) , . : ; = < > <= >= <> != + - * / % ||")
 _INSTEAD = {
-    "||": "texts can't be joined",
     "::": "write CAST(value AS TYPE)",
     "!": "write NOT, or <> for not equal",
     "?": "parameters have names: write :name",
     "@": "parameters are written :name",
     "`": 'names are quoted with double quotes: "name"',
-    "^": "there is no power or bitwise operator",
+    "^": "write power(x, y)",
     "&": "write AND",
     "|": "write OR",
 }

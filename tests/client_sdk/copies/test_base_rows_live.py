@@ -21,6 +21,9 @@ QUERIES = {
     "distinct": "SELECT DISTINCT b FROM s ORDER BY b DESC RANGE 3 SECONDS SLIDE 700 MILLISECONDS",
     "top": "SELECT a, c, ts FROM s ORDER BY c DESC, a LIMIT 4 OFFSET 1 RANGE 2 SECONDS",
     "gap": "SELECT min(a) AS least FROM s BEGIN NOW - 59 MINUTES END NOW - 1 SECOND",
+    "percentiles": "SELECT left(b || '-' || b, 2) AS k, median(a) AS m, percentile(a, 0.95) AS p, "
+    "variance(a) AS v, sum(sqrt(a) + greatest(a, 5)) AS r FROM s WHERE starts_with(b, 'x') "
+    "OR strpos(b, 'y') > 0 GROUP BY k HAVING median(a) > 0 RANGE 2 SECONDS",
     "newest": "SELECT first(a) AS a FROM s ROWS 7",
     "each": "SELECT b, max(a) AS a FROM s GROUP BY b ROWS 2 PARTITION BY b",
     "refreshed": "SELECT b, count(*) AS n FROM s GROUP BY b RANGE 2 SECONDS REFRESH EVERY 1 SECOND",

@@ -81,7 +81,7 @@ def test_equal_rows_of_joins_are_not_told_to_go_and_come(
     _put(store, copies, 1, 11)
     changes = read(copies, "answer")
     if name != "lookup":
-        assert [change.tag for change in changes] == ["-", "+"]
+        assert [(change.tag, change.why) for change in changes] == [("u", "changed")]
         assert [row["v"] for row in copies["answer"].rows() if row not in rows] == [11]
     assert copies.verify()["answer"].sound
 

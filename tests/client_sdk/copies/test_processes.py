@@ -52,7 +52,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
 _SLOW_SYNC = """
 import sys, time
 from client_sdk import Client, Copies
-from client_sdk.copies._sync import flow, items
+from client_sdk.copies._sync import items, opening
 
 class Slow(items.Item):
     def _stage(self, resume):
@@ -60,7 +60,7 @@ class Slow(items.Item):
         print("staged", flush=True)
         time.sleep(0.05)
 
-flow.Item = Slow
+opening.Item = Slow
 address, tenant, path = sys.argv[1:]
 with Client(address, tenant=tenant) as client, Copies(path) as copies:
     copies.sync(client)

@@ -13,7 +13,7 @@ import pytest
 from client_sdk import Copies, FileDamaged, UnknownCopy, Verified
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.checksums import NO_ROWS, Sums, digest
-from client_sdk.copies._sync import flow
+from client_sdk.copies._sync import opening
 from tests.support.client_sdk.damage import flip_in_rows, flip_in_state, lose_row, rows_table
 from tests.support.client_sdk.inside import InsideStore
 
@@ -299,7 +299,7 @@ def test_verify_finds_pages_that_are_broken(
 def test_a_repair_that_takes_too_large_a_message_asks_for_all(
     store: InsideStore, synced_copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow, "MOST_TYPED_BYTES", 10)
+    monkeypatch.setattr(opening, "MOST_TYPED_BYTES", 10)
     flip(synced_copies)
     synced_copies.verify()
     synced = synced_copies.sync(store.client)

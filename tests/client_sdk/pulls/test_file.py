@@ -186,6 +186,7 @@ tls_cert = "pki/bob.pem"
 tls_key = "pki/bob.key"
 changes_to = "https://hooks.example/other"
 changes_secret_file = "secret"
+key_file = "state.key"
 """
 
 

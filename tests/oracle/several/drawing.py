@@ -213,11 +213,16 @@ class Writer:
         return AskedQuery(text, query)
 
     def _scalar(self, name: str, outer: Columns, block: Block, columns: Columns) -> AskedQuery:
-        """Return a comparison with an aggregate, over all rows or those with an equal column."""
+        """Return a comparison with an aggregate, over all rows or those that go with the outer
+        row by an equality or by any condition."""
         outer_column = self._chance.pick([*outer])
         inner_column = self._say.column(columns, [outer[outer_column]])
+        related = ""
         if inner_column is not None and self._chance.one_in(2):
-            related = f"{outer_column} = {inner_column}"
+            related = f"{outer_column} {self._chance.pick(_SIGNS)} {inner_column}"
+        elif self._chance.one_in(3):
+            related = self._say.between(outer, columns)
+        if related:
             block = replace(block, where=f"{block.where} AND {related}" if block.where else related)
         function = self._chance.pick(["min", "max"])
         value = f"{function}({self._say.value(columns, outer[name], 0)})"

@@ -14,7 +14,7 @@ from datastem.types import BIGINT, DOUBLE, Type
 from querystem.expressions import TRUE, ColumnRef, Expression, columns_of
 from querystem.grouping import Aggregate, Function, aggregate_name, key_name
 from querystem.language import QueryError, UnknownStream, bind_query, prepare
-from querystem.language.expressions.functions import AGGREGATES
+from querystem.language.functions.aggregates import AGGREGATES
 from querystem.query import Query, SortKey
 from querystem.query_json import query_from_json, query_to_json
 from tests.querystem.language.support import TRADES, bind, lookup, show_query
@@ -153,7 +153,9 @@ def test_the_type_of(aggregate: str, type_: str) -> None:
 
 
 def test_every_aggregate_can_be_written() -> None:
-    text = ", ".join(f"{name}(size)" for name in AGGREGATES)
+    text = ", ".join(
+        f"{name}(size{', 0.9' if name == 'percentile' else ''})" for name in AGGREGATES
+    )
     grouping = bind(f"SELECT {text}, count(*) FROM trades").grouping
     assert grouping is not None
     assert {aggregate.function for aggregate in grouping.aggregates} == set(Function)

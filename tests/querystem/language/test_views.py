@@ -158,8 +158,10 @@ def test_references_through_views_count() -> None:
     catalog_.define("CREATE VIEW b AS SELECT x.symbol FROM a AS x, a AS y")
     catalog_.define("CREATE VIEW c AS SELECT x.symbol FROM b AS x, b AS y")
     assert len(catalog_.bind("SELECT symbol FROM c").legs) == 8
+    catalog_.define("CREATE VIEW d AS SELECT x.symbol FROM c AS x, c AS y, c AS z, c AS w")
+    assert len(catalog_.bind("SELECT symbol FROM d").legs) == 32
     with pytest.raises(QueryError) as caught:
-        catalog_.bind("SELECT x.symbol FROM c AS x, trades AS y")
+        catalog_.bind("SELECT x.symbol FROM d AS x, trades AS y")
     assert caught.value.reason == "TOO_MANY_REFERENCES"
 
 

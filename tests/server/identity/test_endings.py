@@ -148,6 +148,9 @@ class Valid:
         if caller.credential in self.ended:
             raise Ended("gone")
 
+    def refresh(self) -> None:
+        raise NotImplementedError
+
     def modes(self) -> tuple[str, ...]:
         return ("keys",)
 

@@ -88,6 +88,15 @@ async def test_a_site_that_fails_leaves_the_keys(
     assert caplog.text.count("stay as they were") == 5
 
 
+async def test_a_refresh_does_not_wait_for_its_time(site: Site, issuer: Issuer) -> None:
+    site.content = issuer.jwks("ES256")
+    keys = KeySet(site.url)
+    keys.load()
+    site.content = issuer.jwks()
+    keys.refresh()
+    assert await keys.find("RS256") is not None and site.asked == 2
+
+
 def test_nobody_is_sent_on(site: Site, issuer: Issuer) -> None:
     site.content, site.redirect = issuer.jwks(), "http://127.0.0.1:1/elsewhere"
     with pytest.raises(OSError):

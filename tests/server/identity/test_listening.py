@@ -8,7 +8,8 @@ import pytest
 
 from psoup.addresses import is_loopback
 from psoup.server.identity.settings import IdentitySettings, JwtSettings, TlsFiles
-from psoup.server.main import main, parse_arguments
+from psoup.server.main import main
+from psoup.server.options import parse_arguments
 from tests.support.authority import Authority
 from tests.support.server.process import ServerProcess
 

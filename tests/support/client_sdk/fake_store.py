@@ -301,7 +301,7 @@ class FakeStore:
         if request.WhichOneof("batch") == "heartbeat":
             stream.now = max(moment(request.heartbeat), stream.now or moment(request.heartbeat))
             return pb.PublishResponse(position=self._position())
-        table = pa.ipc.open_stream(request.arrow).read_all()
+        table = stream.completed(pa.ipc.open_stream(request.arrow).read_all())
         if table.select(stream.schema.names).schema != stream.schema:
             detail = ErrorDetail(reason="WRONG_COLUMNS", expected=str(stream.schema), row=0)
             raise RowProblem("the columns are not the stream's", detail=detail)

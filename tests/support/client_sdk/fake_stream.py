@@ -31,6 +31,18 @@ class FakeStream:
             return None
         return last
 
+    def completed(self, table: pa.Table) -> pa.Table:
+        """Return a batch with whole rows in the place of patches."""
+        rows: list[dict[str, Any]] = table.to_pylist()
+        if all(row.get("_op") != "patch" for row in rows):
+            return table
+        for row in rows:
+            if row["_op"] == "patch":
+                current = self.current(row) or {}
+                row.update({**current, **row, "_op": "row"})
+        extra = [field for field in table.schema if field.name in ("_op", "_expected")]
+        return pa.Table.from_pylist(rows, pa.schema([*self.schema, *extra]))
+
     def append(self, table: pa.Table, stamp: datetime) -> int:
         first = int(self.rows.num_rows)
         if "_expected" in table.column_names:

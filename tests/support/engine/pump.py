@@ -30,7 +30,11 @@ class Pump:
         self.backfill = Backfill(spark, settings)
         self.growing = Growing(spark, settings)
         self.reclosing = Reclosing(spark, settings)
-        self.maintenance = Maintenance(spark, settings)
+        self.maintenance = Maintenance(spark, settings, self._has_jobs)
+
+    def _has_jobs(self) -> bool:
+        waits = self.growing.idle_in, self.reclosing.idle_in(self.ledger)
+        return any(wait is not None for wait in waits)
 
     def step(self, end: int | None = None) -> None:
         """Consume everything up to a version of the log, by default the newest, as one step."""
