@@ -128,7 +128,7 @@ class TextBinding:
     bind_rows: Callable[[exp.Expr], tuple[RefreshOn, StreamSchema]] | None = None
 
     def binder(self, scope: Scope) -> Binder:
-        return Binder(scope, self.parameters, used=self.used)
+        return Binder(scope, self.parameters, used=self.used, has_now=True)
 
     def window(self, text: WindowText) -> DraftWindow:
         """Return the window that a text will be read as."""

@@ -15,6 +15,7 @@ from querystem.expressions import (
     ColumnRef,
     Expression,
     Literal,
+    Now,
     Op,
     Parameter,
     Scalar,
@@ -98,6 +99,8 @@ def show(expression: Expression, names: Mapping[str, str] = NAMES) -> str:
             return names.get(name, name)
         case Parameter(name, _):
             return f":{name}"
+        case Now():
+            return "NOW"
         case Literal():
             return _literal(expression)
         case Call():
