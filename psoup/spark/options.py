@@ -11,6 +11,7 @@ from client_sdk import DEFAULT_TARGET, Client, Credentials
 _CREDENTIALS = {"token_file": "token_file", "tls_ca": "ca", "tls_cert": "cert", "tls_key": "key"}
 _CONNECTION = ("target", "tenant", "owner", "tls", *_CREDENTIALS)
 _READING = ("stream", "key", "sql", "window")
+_STREAMING = ("from", "failondataloss", "maxrowspertrigger")
 _WRITING = ("stream", "publisher", "staging")
 # Options that Spark itself reads, and hands on.
 _SPARK = frozenset({"path", "checkpointlocation", "querieddatasource"})
@@ -27,9 +28,10 @@ class SparkOptions:
     def of(cls, options: Mapping[str, str]) -> SparkOptions:
         """Raises ValueError for an option that there is not."""
         values = {name.lower().replace("-", "_"): value for name, value in options.items()}
-        unknown = values.keys() - {*_CONNECTION, *_READING, *_WRITING} - _SPARK
+        options = {*_CONNECTION, *_READING, *_STREAMING, *_WRITING}
+        unknown = values.keys() - options - _SPARK
         if unknown:
-            names = ", ".join(sorted({*_CONNECTION, *_READING, *_WRITING}))
+            names = ", ".join(sorted(options))
             raise ValueError(f'format("psoup") has no option {min(unknown)}; it has {names}')
         return cls(values)
 
@@ -38,7 +40,7 @@ class SparkOptions:
 
     @property
     def stream(self) -> str:
-        """The stream to write to. Raises ValueError if it is missing."""
+        """The stream to write to, or to follow. Raises ValueError if it is missing."""
         if not (name := self.get("stream")):
             raise ValueError('give .option("stream", NAME)')
         return name
