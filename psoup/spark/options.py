@@ -28,11 +28,12 @@ class SparkOptions:
     def of(cls, options: Mapping[str, str]) -> SparkOptions:
         """Raises ValueError for an option that there is not."""
         values = {name.lower().replace("-", "_"): value for name, value in options.items()}
-        options = {*_CONNECTION, *_READING, *_STREAMING, *_WRITING}
-        unknown = values.keys() - options - _SPARK
+        names = {*_CONNECTION, *_READING, *_STREAMING, *_WRITING}
+        unknown = values.keys() - names - _SPARK
         if unknown:
-            names = ", ".join(sorted(options))
-            raise ValueError(f'format("psoup") has no option {min(unknown)}; it has {names}')
+            raise ValueError(
+                f'format("psoup") has no option {min(unknown)}; it has {", ".join(sorted(names))}'
+            )
         return cls(values)
 
     def get(self, name: str) -> str:
