@@ -243,7 +243,7 @@ def event_times(
 ) -> tuple[int | None, int | None]:
     """Return the least and the greatest event time of a batch; None if it has none. Raise RowError
     for NULL, and for one too far ahead of the `clock`."""
-    if schema.ordered_by is None or schema.ordered_by not in batch.schema.names:
+    if schema.ts_is_stamp or schema.ordered_by not in batch.schema.names:
         return None, None
     column = batch.column(schema.ordered_by)
     if column.null_count:
