@@ -194,7 +194,7 @@ class PublishBatch:
         remaining ones may be right, so the error asks the publisher to send them again later.
         """
         limit = draft.vouched + stream.schema.ahead
-        if stream.schema.ordered_by is None or self.max_ts is None or self.max_ts <= limit:
+        if stream.schema.ts_is_stamp or self.max_ts is None or self.max_ts <= limit:
             return
         raise ClockUnconfirmed(
             f"ts {format_instant(self.max_ts)} is more than AHEAD past the confirmed time, "

@@ -142,8 +142,8 @@ def stream_sql(schema: StreamSchema) -> str:
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
     if schema.key:
         lines.append(f"KEY ({', '.join(map(write_name, schema.key))})")
-    if schema.ordered_by is not None:
-        lines.append(f"ORDERED BY {write_name(schema.ordered_by)}")
+    if not schema.ts_is_stamp:
+        lines.append(f"ORDERED BY {write_name(schema.event_time)}")
     if schema.retain is not None:
         lines.append(f"RETAIN {write_duration(schema.retain)}")
     if schema.ahead != HOUR:
