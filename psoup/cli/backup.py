@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from psoup.cli.output import counted, note
+from psoup.cli.priority import yield_to_servers
 from psoup.cli.problems import fail, refuse
 from psoup.cli.progress import CopyProgress
 from psoup.cli.pull import duration_option
@@ -38,6 +39,7 @@ def backup(
     psoup backup ./store /mnt/backups/store
     psoup backup ./store /mnt/backups/store --verify --keep 7d
     """
+    yield_to_servers()
     require("server")
     from datastem.instants import format_instant
     from psoup.store import StoreError

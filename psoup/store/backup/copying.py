@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +16,6 @@ from psoup.store.errors import BackupFailed
 # Files that are copied at once, so that their syncs overlap. More would take processor time from
 # servers, and two are as fast as a disk.
 _COPY_THREADS = 2
-# The niceness of these threads: they take the processor time that servers leave.
-_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class FileCopier:
         """Make a call for each file, in threads; each returns how many bytes it has copied."""
         for folder in {(self._target / path).parent for path in calls}:
             folder.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(_COPY_THREADS, initializer=_yield_to_servers) as pool:
+        with ThreadPoolExecutor(_COPY_THREADS) as pool:
             futures = {path: pool.submit(call) for path, call in calls.items()}
             try:
                 for path, future in futures.items():
@@ -134,14 +130,6 @@ class FileCopier:
         folders = {parent for path in self.marks for parent in Path(path).parents}
         for folder in folders:
             sync_folder(self._target / folder)
-
-
-def _yield_to_servers() -> None:
-    """Lower the priority of this thread. Other systems than Linux have one for the process."""
-    if sys.platform == "linux":
-        niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, niceness)
 
 
 def damaged_files(folder: Path, marks: Mapping[str, FileMark]) -> Iterable[str]:
