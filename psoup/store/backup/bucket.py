@@ -75,8 +75,8 @@ class Bucket:
             except (AlreadyExistsError, PreconditionError):
                 pass
         # A request whose answer was lost is repeated, and meets its own object.
-        there, version = self.get(name)
-        if there != content:
+        existing, version = self.get(name)
+        if existing != content:
             raise Taken(name)
         return version
 
@@ -88,10 +88,10 @@ class Bucket:
             except (AlreadyExistsError, PreconditionError):
                 pass
         try:
-            there, newer = self.get(name)
+            existing, newer = self.get(name)
         except Missing:
             raise Taken(name) from None
-        if there != content:
+        if existing != content:
             raise Taken(name)
         return newer
 
@@ -137,8 +137,8 @@ class Bucket:
     def folders(self) -> list[str]:
         """Return the names of all folders."""
         with self._errors():
-            found = obstore.list_with_delimiter(self._store)["common_prefixes"]
-            return [str(name).rstrip("/").rpartition("/")[2] for name in found]
+            folders = obstore.list_with_delimiter(self._store)["common_prefixes"]
+            return [str(name).rstrip("/").rpartition("/")[2] for name in folders]
 
     def remove(self, names: list[str]) -> None:
         """Remove objects; those that are gone are no error."""
