@@ -22,6 +22,7 @@ from psoup.cli import (
     credentials,
     erase,
     explain,
+    functions,
     health,
     keys,
     policies,
@@ -170,6 +171,7 @@ cli.add_command(serve.server)
 cli.add_command(serve.engine)
 cli.add_command(streams.stream)
 cli.add_command(views.view)
+cli.add_command(functions.function)
 cli.add_command(policies.policy)
 cli.add_command(publish.publish)
 cli.add_command(publishers.publisher)

@@ -35,11 +35,11 @@ _STATUS = re.compile(r"status code: (\d{3}[ \w]{0,40})")
 _DENIED = ("403", "401", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied")
 
 
-class Taken(Exception):
+class ObjectTaken(Exception):
     """An object exists already, or is not what it was."""
 
 
-class Missing(Exception):
+class ObjectMissing(Exception):
     """There is no such object."""
 
 
@@ -68,7 +68,7 @@ class Bucket:
             )
 
     def create(self, name: str, content: bytes) -> str:
-        """Create an object; return its version. Raise Taken if there is one with other bytes."""
+        """Create an object; return its version. Raise ObjectTaken if there is one with other bytes."""
         with self._errors():
             try:
                 return _version(obstore.put(self._store, name, content, mode="create"))
@@ -77,11 +77,11 @@ class Bucket:
         # A request whose answer was lost is repeated, and meets its own object.
         existing, version = self.get(name)
         if existing != content:
-            raise Taken(name)
+            raise ObjectTaken(name)
         return version
 
     def replace(self, name: str, content: bytes, version: str) -> str:
-        """Replace an object of a version; return the new one. Raise Taken if it has another."""
+        """Replace an object of a version; return the new one. Raise ObjectTaken if it has another."""
         with self._errors():
             try:
                 return _version(obstore.put(self._store, name, content, mode={"e_tag": version}))
@@ -89,10 +89,10 @@ class Bucket:
                 pass
         try:
             existing, newer = self.get(name)
-        except Missing:
-            raise Taken(name) from None
+        except ObjectMissing:
+            raise ObjectTaken(name) from None
         if existing != content:
-            raise Taken(name)
+            raise ObjectTaken(name)
         return newer
 
     def put(self, name: str, content: bytes) -> None:
@@ -111,18 +111,18 @@ class Bucket:
             )  # fmt: skip
 
     def get(self, name: str, size: int | None = None) -> tuple[bytes, str]:
-        """Return the bytes of an object, or the first ones, and its version. Raise Missing."""
+        """Return the bytes of an object, or the first ones, and its version. Raise ObjectMissing."""
         options = {} if size is None else {"range": (0, size)}
         with self._errors():
             answer = obstore.get(self._store, name, options=options)
             return bytes(answer.bytes()), _version(answer.meta)
 
     def download(self, name: str, target: Path) -> FileMark:
-        """Write a file with the bytes of an object, durably; return their mark. Raise Missing."""
+        """Write a file with the bytes of an object, durably; return their mark. Raise ObjectMissing."""
         return FileMark(*write_pieces(target, self._pieces(name), 0o666))
 
     def mark_of(self, name: str) -> FileMark:
-        """Return the mark of an object, whose bytes are read. Raise Missing."""
+        """Return the mark of an object, whose bytes are read. Raise ObjectMissing."""
         size = crc = 0
         for piece in self._pieces(name):
             size, crc = size + len(piece), zlib.crc32(piece, crc)
@@ -161,7 +161,7 @@ class Bucket:
             text = str(error)
             code = _first(_CODE, text)
             if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
-                raise Missing(text.partition(":")[0]) from None
+                raise ObjectMissing(text.partition(":")[0]) from None
             raise BackupFailed(self._message(text, code)) from None
 
     def _message(self, text: str, code: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from psoup.store.backup.bucket import Bucket, Missing, Taken
+from psoup.store.backup.bucket import Bucket, ObjectMissing, ObjectTaken
 from psoup.store.errors import BackupFailed
 
 _NAME = "lease"
@@ -57,7 +57,7 @@ class Lease:
         self._ending.set()
         self._thread.join()
         # If it is not removed, it ends by itself. That of another owner is not removed.
-        with contextlib.suppress(BackupFailed, Missing, Taken):
+        with contextlib.suppress(BackupFailed, ObjectMissing, ObjectTaken):
             self.check()
             self._bucket.remove([_NAME])
 
@@ -75,18 +75,18 @@ class Lease:
             self._renewed = time.monotonic()
             try:
                 return self._bucket.create(_NAME, self._content())
-            except Taken:
+            except ObjectTaken:
                 pass
             try:
                 content, version = self._bucket.get(_NAME)
-            except Missing:
+            except ObjectMissing:
                 continue
             if first is None:
                 first = content
             elif content != first:
                 raise BackupFailed(f"{self._bucket.address} is in use by another back-up")
             if time.monotonic() - since >= self._times.end:
-                with contextlib.suppress(Taken):
+                with contextlib.suppress(ObjectTaken):
                     return self._bucket.replace(_NAME, self._content(), version)
             time.sleep(self._times.renewal / 10)
 
@@ -96,7 +96,7 @@ class Lease:
             try:
                 self._version = self._bucket.replace(_NAME, self._content(), self._version)
                 self._renewed = begun
-            except (Taken, Missing):
+            except (ObjectTaken, ObjectMissing):
                 self._renewed = float("-inf")
                 return
             except BackupFailed:

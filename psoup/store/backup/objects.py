@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from psoup.store.backup.address import BucketAddress
-from psoup.store.backup.bucket import Bucket, Missing, Taken
+from psoup.store.backup.bucket import Bucket, ObjectMissing, ObjectTaken
 from psoup.store.backup.copying import FileMark
 from psoup.store.backup.generations import (
     MANIFEST,
@@ -60,7 +60,7 @@ class BucketFiles:
         place = f"{self._bucket.address}/{object_name(path, mark)}"
         try:
             copied = self._bucket.download(object_name(path, mark), target)
-        except Missing:
+        except ObjectMissing:
             raise BackupFailed(f"{place} is gone; was the back-up removed?") from None
         if copied != mark:
             target.unlink(missing_ok=True)
@@ -69,7 +69,7 @@ class BucketFiles:
     def is_whole(self, path: str, mark: FileMark) -> bool:
         try:
             return self._bucket.mark_of(object_name(path, mark)) == mark
-        except Missing:
+        except ObjectMissing:
             return False
 
     @contextmanager
@@ -114,7 +114,7 @@ class BucketTarget:
         self._lease.check()
         try:
             self._bucket.create(f"{name}/{MANIFEST}", write_manifest(header, marks).encode())
-        except Taken:
+        except ObjectTaken:
             raise BackupFailed(f"{name} is there already; run the command again") from None
         return _generation(self._bucket, name, header)
 
@@ -141,7 +141,7 @@ def _generations(bucket: Bucket, folders: list[str]) -> list[Generation]:
 def _read_generation(bucket: Bucket, name: str) -> Generation | None:
     try:
         content, _ = bucket.get(f"{name}/{MANIFEST}", _HEADER_BYTES)
-    except Missing:
+    except ObjectMissing:
         return None
     place = f"{bucket.address}/{name}"
     return _generation(bucket, name, read_header(content.decode(errors="replace"), place))

@@ -31,7 +31,7 @@ from tests.support.object_store import CuttingProxy, ObjectStore, running_object
 pytest.importorskip("obstore", reason="pip install 'psoup[s3]'")
 from psoup.store.backup import bucket as buckets  # noqa: E402
 from psoup.store.backup import objects  # noqa: E402
-from psoup.store.backup.bucket import Bucket, Missing, Taken  # noqa: E402
+from psoup.store.backup.bucket import Bucket, ObjectMissing, ObjectTaken  # noqa: E402
 from psoup.store.backup.lease import Lease, LeaseTimes  # noqa: E402
 
 pytestmark = pytest.mark.process
@@ -126,7 +126,7 @@ def test_large_files_are_uploaded_in_parts(tmp_path: Path, target: str) -> None:
     for size, crc in ((mark.size, mark.crc ^ 1), (mark.size + 1, mark.crc), (9 << 20, mark.crc)):
         with pytest.raises(BackupFailed, match="damaged"):
             bucket.upload("files/other", source, FileMark(size, crc))
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             bucket.get("files/other")
 
 
@@ -217,7 +217,7 @@ def test_one_back_up_at_a_time(life: Life, target: str) -> None:
         with pytest.raises(BackupFailed, match="in use"):
             back_up(life.root, BucketAddress.parse(target))
         first.check()
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         bucket.get("lease")
     with Lease(bucket, LeaseTimes(100.0, 1.0)) as late:
         time.sleep(0.6)
@@ -227,7 +227,7 @@ def test_one_back_up_at_a_time(life: Life, target: str) -> None:
             late.__exit__(None, None, None)
             next_owner.check()
             assert bucket.get("lease")
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         bucket.get("lease")
 
 
@@ -235,14 +235,14 @@ def test_objects_are_created_once(target: str) -> None:
     bucket = bucket_of(target)
     version = bucket.create("x", b"1")
     assert bucket.create("x", b"1") == version, "an answer that was lost"
-    with pytest.raises(Taken):
+    with pytest.raises(ObjectTaken):
         bucket.create("x", b"2")
     newer = bucket.replace("x", b"2", version)
     assert bucket.replace("x", b"2", version) == newer
-    with pytest.raises(Taken):
+    with pytest.raises(ObjectTaken):
         bucket.replace("x", b"3", version)
     bucket.remove(["x", "x", "never"])
-    with pytest.raises((Taken, Missing)):
+    with pytest.raises((ObjectTaken, ObjectMissing)):
         bucket.replace("x", b"4", newer)
 
 
