@@ -68,7 +68,7 @@ class Bucket:
             )
 
     def create(self, name: str, content: bytes) -> str:
-        """Create an object; return its version. Raise ObjectTaken if there is one with other bytes."""
+        """Create an object; return its version. Raise ObjectTaken if one has other bytes."""
         with self._errors():
             try:
                 return _version(obstore.put(self._store, name, content, mode="create"))
@@ -81,7 +81,7 @@ class Bucket:
         return version
 
     def replace(self, name: str, content: bytes, version: str) -> str:
-        """Replace an object of a version; return the new one. Raise ObjectTaken if it has another."""
+        """Replace a version of an object; return the new one. Raise ObjectTaken for another."""
         with self._errors():
             try:
                 return _version(obstore.put(self._store, name, content, mode={"e_tag": version}))
@@ -111,14 +111,14 @@ class Bucket:
             )  # fmt: skip
 
     def get(self, name: str, size: int | None = None) -> tuple[bytes, str]:
-        """Return the bytes of an object, or the first ones, and its version. Raise ObjectMissing."""
+        """Return the (first) bytes of an object, and its version. Raise ObjectMissing."""
         options = {} if size is None else {"range": (0, size)}
         with self._errors():
             answer = obstore.get(self._store, name, options=options)
             return bytes(answer.bytes()), _version(answer.meta)
 
     def download(self, name: str, target: Path) -> FileMark:
-        """Write a file with the bytes of an object, durably; return their mark. Raise ObjectMissing."""
+        """Copy an object to a file, durably; return its mark. Raise ObjectMissing."""
         return FileMark(*write_pieces(target, self._pieces(name), 0o666))
 
     def mark_of(self, name: str) -> FileMark:
