@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import BadPull, Credentials, Hook, Pull, Schedule, Store, load_pulls
+from client_sdk.pulls import Receivers
 from client_sdk.pulls._file import PULL_KEYS, SHARED_KEYS
 from client_sdk.pulls._pull import name_from
 
