@@ -55,7 +55,7 @@ from psoup.store.state.registration import Registration
 from psoup.store.state.state import State
 from psoup.store.state.streams import AcceptedBatch, StreamState
 from psoup.store.state.touched import Touched
-from psoup.store.state.views import ViewState, views_over
+from psoup.store.state.views import ViewState, kind_of_view, views_over
 from psoup.store.state.writers import WriterMarks
 from psoup.store.store import Store
 
@@ -121,5 +121,6 @@ __all__ = [
     "ViewState",
     "WriterMarks",
     "WriterStarted",
+    "kind_of_view",
     "views_over",
 ]

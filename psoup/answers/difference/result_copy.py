@@ -314,7 +314,7 @@ class ResultCopier:
     @property
     def _good_until(self) -> int | None:
         target = self._aim[0].target
-        if not any(leg.schema.ordered_by is None for leg in self.plan.legs):
+        if not any(leg.schema.now_is_clock for leg in self.plan.legs):
             return None
         if target.now is not None and changes_always(self.plan):
             return target.now + 1

@@ -101,7 +101,8 @@ def group_binder(
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
-    rows.outer, rows.beyond, rows.has_now = base.outer, base.beyond, base.has_now
+    rows.outer, rows.beyond, rows.functions = base.outer, base.beyond, base.functions
+    rows.has_now = base.has_now
     keys = _keys(select.args.get("group"), items, rows)
     rows.inner_queries = base.inner_queries
     return GroupBinder(
@@ -112,6 +113,7 @@ def group_binder(
         inner_queries=inner_queries,
         outer=base.outer,
         beyond=base.beyond,
+        functions=base.functions,
         has_now=base.has_now,
         rows=rows,
         keys=keys,
