@@ -11,11 +11,20 @@ import datetime
 from datastem.instants import format_instant, to_micros
 from datastem.types import Kind, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
+from querystem.language.syntax.calendar_windows import during_text
 from querystem.language.tokens.durations import UNITS, write_duration, write_interval
 from querystem.language.tokens.names import write_name
 from querystem.query import Leg
 from querystem.refresh import Refresh, RefreshEvery, RefreshOn, points_of
-from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
+from results.window import (
+    UNBOUNDED,
+    Bound,
+    CalendarBound,
+    CountWindow,
+    RowWindow,
+    TimeWindow,
+    Window,
+)
 
 _WEAKEST_FIRST = (
     {Op.OR},
@@ -125,6 +134,9 @@ def _time_text(window: TimeWindow) -> str:
     if window == UNBOUNDED:
         return "UNBOUNDED"
     begin, end = window.begin, window.end
+    if isinstance(begin, CalendarBound):
+        return during_text(begin)
+    assert not isinstance(end, CalendarBound), "only a calendar window ends with a unit"
     if window.slide is not None:
         assert begin and begin.relative and end is None, "only RANGE slides"
         return f"{_range_text(begin)} SLIDE {write_duration(window.slide)}"
