@@ -6,9 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import pytest
-
-from datastem.instants import HOUR, MINUTE, to_micros
+from datastem.instants import MINUTE, to_micros
 from querystem.language.tokens.literals import read_timestamp
 from tests.server.test_sync_machine import Recharge
 from tests.support.server.sync_world import STREAMS, Asked, Question, machine_settings
@@ -27,8 +25,12 @@ WINDOWS = [f"DURING {unit}{zone}" for unit in _UNITS for zone in _ZONES]
 class Calendar(Recharge):
     # Madrid's clock is set back at 01:00 UTC on 25 October 2026, Lord Howe's went ahead on the 3rd.
     start, pace = to_micros(read_timestamp("2026-10-24 18:00")), 20 * MINUTE
+    # With much AHEAD, since the world's clock jumps.
     streams = tuple(
-        sql.replace("60 SECONDS", "76 HOURS").replace("30 SECONDS", "30 HOURS") for sql in STREAMS
+        sql.replace("60 SECONDS", "76 HOURS")
+        .replace("30 SECONDS", "30 HOURS")
+        .replace("ORDERED BY at", "ORDERED BY at AHEAD 30 DAYS")
+        for sql in STREAMS
     )
 
     def ask(self, question: Question, *, computes: bool = False) -> Asked:

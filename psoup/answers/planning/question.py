@@ -121,8 +121,8 @@ class StoredTexts:
     """The texts that a question about a registration is read from.
 
     `window` is the caller's, for all legs that have none of their own; empty without one.
-    `stream_ids` and `schemas` are those of the legs, `zones` the store's. `source` names the registration as having
-    these texts, and `registration` is what it was then.
+    `stream_ids` and `schemas` are those of the legs, `zones` the store's. `source` names the
+    registration as having these texts, and `registration` is what it was then.
     """
 
     form: str

@@ -34,6 +34,7 @@ from psoup.write.registrations import (
     UnregisterOne,
     composition_of,
 )
+from querystem.advice import window_notes
 from querystem.composites import Composition
 from querystem.language import bind_rows
 from querystem.query import Query
@@ -60,6 +61,7 @@ async def handle_register(
         pattern=pattern_message(query, streams.schema),
         lease_until=lease_until(core.leases, registered.handles[0]),
         replaced=bool(registered.replaced),
+        notes=window_notes(query, [streams.schema(leg.stream) for leg in query.legs]),
     )
 
 

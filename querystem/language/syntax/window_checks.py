@@ -138,8 +138,8 @@ def _retention_hint(limit: str) -> str:
 
 def _calendar_hint(reach: int) -> str:
     return (
-        f"calendar units reach back by up to {write_duration(reach + 1)}, with the present one, and"
-        " REFRESH further: give the stream a longer RETAIN"
+        f"with the present unit it reaches back by up to {write_duration(reach + 1)}, and REFRESH"
+        " EVERY adds its period: give the stream a longer RETAIN"
     )
 
 
