@@ -191,13 +191,12 @@ def _item_problem(source: From) -> str | None:
 
 def _time_problem(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> str | None:
     """Return the reason why rows of the legs are not taken at one NOW; None if they are."""
-    by_event = {
-        stream.schema.ordered_by is not None: leg.stream
-        for leg, stream in zip(legs, streams, strict=True)
+    by_clock = {
+        stream.schema.now_is_clock: leg.stream for leg, stream in zip(legs, streams, strict=True)
     }
-    if len(by_event) < 2:
+    if len(by_clock) < 2:
         return None
-    return f"{by_event[True]} has event time and {by_event[False]} arrival time"
+    return f"{by_clock[False]} has event time and {by_clock[True]} arrival time"
 
 
 def _split_conditions(

@@ -56,7 +56,7 @@ from psoup.store.state.registration import Registration
 from psoup.store.state.state import State
 from psoup.store.state.streams import AcceptedBatch, StreamState
 from psoup.store.state.touched import Touched
-from psoup.store.state.views import ViewState, views_over
+from psoup.store.state.views import ViewState, kind_of_view, views_over
 from psoup.store.state.writers import WriterMarks
 from psoup.store.store import Store
 
@@ -123,5 +123,6 @@ __all__ = [
     "WriterMarks",
     "WriterStarted",
     "ZoneDefined",
+    "kind_of_view",
     "views_over",
 ]

@@ -45,6 +45,7 @@ from psoup.store.state.streams import AcceptedBatch, PublisherKey, StreamState
 from psoup.store.state.touched import Touched
 from psoup.store.state.views import ViewState
 from psoup.store.state.writers import WriterMarks
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -262,7 +263,7 @@ def _load_leases(state: State, table: pa.Table) -> None:
 
 
 def _load_definition(state: State, row: Mapping[str, Any], epoch: Epoch) -> None:
-    """Load a stream or a view."""
+    """Load a stream, a view or a function."""
     form = json.loads(row["schema"])
     if "over" in form:
         _load_view(state, row, form)
@@ -271,7 +272,8 @@ def _load_definition(state: State, row: Mapping[str, Any], epoch: Epoch) -> None
 
 
 def _load_view(state: State, row: Mapping[str, Any], form: Mapping[str, Any]) -> None:
-    definition, position = ViewDefinition.from_json(form), Position.unpack(row["position"])
+    kind = FunctionDefinition if "parameters" in form else ViewDefinition
+    definition, position = kind.from_json(form), Position.unpack(row["position"])
     identity = row["stream_id"], row["tenant"], row["owner"]
     view = ViewState(*identity, definition, tuple(form["over"]), position, form["ended"])
     state.views[view.id] = view

@@ -135,7 +135,7 @@ class OwnQuery:
         if self.schema.key:
             keys = key_digests([rows.column(name) for name in self.schema.key]).tolist()
         ts: Sequence[int | None] = [None] * len(ids)
-        if self.schema.ordered_by:
+        if not self.schema.ts_is_stamp:
             ts = rows.column("ts").view(pa.int64()).to_pylist()
         return [
             OwnRow(*fields)
@@ -170,9 +170,10 @@ class OwnQuery:
         arrays = [self._column(table, column) for column in self.schema.columns]
         names = [column.name for column in self.schema.columns]
         if "ts" not in names:
-            event = self.schema.ordered_by
             times = pa.array([arrival] * len(ids), pa.int64()).view(_TS.arrow)
-            arrays.append(times if event is None else arrays[names.index(event)])
+            arrays.append(
+                times if self.schema.ts_is_stamp else arrays[names.index(self.schema.event_time)]
+            )
             names.append("ts")
         last_ids = pa.array([id_ + LAST_ROWS for id_ in ids], pa.int64())
         return pa.RecordBatch.from_arrays([*arrays, last_ids], names=[*names, _ROW_ID.name])
@@ -219,7 +220,7 @@ def own_query(
     if not slides(query):
         query = base_query(query, schema)
     outputs = [output.expression for output in query.outputs]
-    arrival = schema.ordered_by is None
+    arrival = schema.ts_is_stamp
     leg = query.leg
     slid = isinstance(leg.window, TimeWindow) and leg.window.slide is not None
     others: list[Expression] = [leg.where, *(key.expression for key in query.order_by)]

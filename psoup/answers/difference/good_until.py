@@ -46,7 +46,7 @@ def next_change(
     soonest = FOR_EVER
     for number, above in enumerate(_windows_over(plan.query.source)):
         leg = plan.legs[number]
-        if leg.schema.ordered_by is None:
+        if leg.schema.now_is_clock:
             stays = any(number in part.legs for part in plan.query.refreshed_parts)
             high = mark.legs[number].high
             changes = _Changes(leg, stays, regions[number], mark, high, memo, permitted[number])
@@ -65,7 +65,7 @@ def next_entry(
     """
     soonest = FOR_EVER
     for number, leg in enumerate(plan.legs):
-        if leg.schema.ordered_by is None and isinstance(leg.window, TimeWindow):
+        if leg.schema.now_is_clock and isinstance(leg.window, TimeWindow):
             high = mark.legs[number].high
             region, rows = NO_ROWS.region, permitted[number]
             changes = _Changes(leg, False, region, mark, high, memo, rows)
@@ -76,7 +76,7 @@ def next_entry(
 def _next_points(plan: Plan, mark: Mark) -> Iterator[int]:
     """Yield the next point of each part whose points follow the clock."""
     for part in plan.query.refreshed_parts:
-        arrival = [n for n in part.legs if plan.legs[n].schema.ordered_by is None]
+        arrival = [n for n in part.legs if plan.legs[n].schema.now_is_clock]
         for every in periodic(part.refresh) if arrival else ():
             # All legs over arrival time have the same clock. Over one stream the horizon holds it.
             clock = mark.legs[arrival[0]].current

@@ -309,7 +309,7 @@ class ResultCopier:
     @property
     def _good_until(self) -> int | None:
         target = self._aim[0].target
-        if not any(leg.schema.ordered_by is None for leg in self.plan.legs):
+        if not any(leg.schema.now_is_clock for leg in self.plan.legs):
             return None
         regions = [choice.region for choice in self._choices(target)]
         permitted = [self._matchers.of(leg).permitted for leg in self.plan.legs]

@@ -207,7 +207,7 @@ def _crossings(plan: Plan, view: View) -> dict[int, Crossing]:
     """Return the streams of a plan that have event time, by id."""
     crossings = {}
     for leg in plan.legs:
-        if leg.schema.ordered_by is not None and leg.stream_id not in crossings:
+        if not leg.schema.now_is_clock and leg.stream_id not in crossings:
             mark = view.epoch.epoch.streams.get(leg.stream_id)
             beats = view.replica.heartbeats.view(leg.stream_id)
             stored = None if mark is None else mark.reached

@@ -48,6 +48,7 @@ from psoup.store.log.events import (
 )
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 # The kinds that can't be read without their payload.
@@ -98,6 +99,9 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("alter", stream_id, version=version, schema=schema.to_json())
         case StreamEnded(stream_id):
             return _definition("drop", stream_id)
+        case ViewCreated(view_id, FunctionDefinition() as function, over):
+            form = function.to_json()
+            return _definition("create_function", view_id, function=form, over=over)
         case ViewCreated(view_id, definition, over):
             return _definition("create_view", view_id, view=definition.to_json(), over=over)
         case ViewEnded(view_id):
@@ -173,6 +177,10 @@ def _event(row: Mapping[str, Any]) -> Event:
             body = json.loads(row["body"])
             view = ViewDefinition.from_json(body["view"])
             return ViewCreated(stream_id, view, tuple(body["over"]))
+        case "create_function":
+            body = json.loads(row["body"])
+            function = FunctionDefinition.from_json(body["function"])
+            return ViewCreated(stream_id, function, tuple(body["over"]))
         case "drop_view":
             return ViewEnded(stream_id)
         case "unregister" | "renew" | "expire" as kind:

@@ -16,6 +16,7 @@ from datastem.zones import ZoneRules
 from psoup.store.log.access_events import AccessEvent
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 
@@ -46,17 +47,17 @@ class StreamEnded:
 
 @dataclass(frozen=True, slots=True)
 class ViewCreated:
-    """A view was created, with an id that no stream has. `over` are the ids of the
-    streams and views that its query names."""
+    """A view or a function was created, with an id that no stream has. `over` are the ids of the
+    streams, views and functions that its text names, itself or through others."""
 
     view_id: int
-    definition: ViewDefinition
+    definition: ViewDefinition | FunctionDefinition
     over: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewEnded:
-    """A view was dropped, itself or with a stream or view that it read."""
+    """A view or a function was dropped, itself or with what it names."""
 
     view_id: int
 

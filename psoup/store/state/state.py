@@ -157,7 +157,7 @@ class State:
         return None if stream_id is None else self.streams[stream_id]
 
     def find_view(self, tenant: str, name: str) -> ViewState | None:
-        """Return the live view with a name; None if there is no such view."""
+        """Return the live view or function with a name; None if there is none."""
         view_id = self.view_names.get((tenant, name))
         return None if view_id is None else self.views[view_id]
 

@@ -100,8 +100,8 @@ def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
 
 
 def _check_clocks(schema: StreamSchema, schema_beside: StreamSchema, span: Span) -> None:
-    if (schema.ordered_by is None) != (schema_beside.ordered_by is None):
-        event, arrival = (schema, schema_beside) if schema.ordered_by else (schema_beside, schema)
+    if schema.now_is_clock != schema_beside.now_is_clock:
+        event, arrival = (schema_beside, schema) if schema.now_is_clock else (schema, schema_beside)
         raise WindowProblem(
             f"{event.name} has event time and {arrival.name} arrival time: their clocks can't be"
             " compared",

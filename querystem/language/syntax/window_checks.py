@@ -102,7 +102,7 @@ def check_clocks(
     reference of one of the two kinds is `moving` with NOW."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for number, schema in enumerate(schemas):
-        kinds[schema.ordered_by is not None].append(number)
+        kinds[not schema.now_is_clock].append(number)
     if not all(kinds.values()):
         return
     firsts = [next((n for n in kind if moving[n]), None) for kind in kinds.values()]
@@ -120,7 +120,7 @@ def check_clocks(
 
 def check_trigger(schema: StreamSchema, trigger: StreamSchema, span: Span) -> None:
     """Refuse a stream with arrival time whose rows would refresh one with event time."""
-    if schema.ordered_by is not None and trigger.ordered_by is None:
+    if trigger.now_is_clock and not schema.now_is_clock:
         raise RefreshProblem(
             f"{schema.name} has event time and {trigger.name} arrival time: their clocks can't be"
             " compared",
