@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import datetime
 
+from datastem.calendar import Unit
 from datastem.instants import format_instant, to_micros
 from datastem.types import Kind, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
-from querystem.language.syntax.calendar_windows import during_text
 from querystem.language.tokens.durations import UNITS, write_duration, write_interval
 from querystem.language.tokens.names import write_name
 from querystem.query import Leg
@@ -135,7 +135,7 @@ def _time_text(window: TimeWindow) -> str:
         return "UNBOUNDED"
     begin, end = window.begin, window.end
     if isinstance(begin, CalendarBound):
-        return during_text(begin)
+        return _during_text(begin)
     assert not isinstance(end, CalendarBound), "only a calendar window ends with a unit"
     if window.slide is not None:
         assert begin and begin.relative and end is None, "only RANGE slides"
@@ -145,6 +145,19 @@ def _time_text(window: TimeWindow) -> str:
     last = Bound(0, True) if end is None else Bound(end.offset - 1, end.relative)
     first = "'0001-01-01 00:00:00'" if begin is None else _instant_text(begin)
     return f"BEGIN {first} END {_instant_text(last)}"
+
+
+def _during_text(begin: CalendarBound) -> str:
+    """Return the calendar window that begins there, in normal form."""
+    zone = f" AT TIME ZONE '{begin.zone}'" if begin.zone else ""
+    if begin.unit is Unit.DAY and begin.back <= 1:
+        return f"DURING {('TODAY', 'YESTERDAY')[begin.back]}{zone}"
+    if not begin.back:
+        return f"DURING THIS {begin.unit}{zone}"
+    word, *sunday = begin.unit.split(" ")
+    plural = f"{word}S" if begin.back > 1 else word
+    count = f"{begin.back} " if begin.back > 1 else ""
+    return f"DURING LAST {count}{' '.join([plural, *sunday])}{zone}"
 
 
 def _range_text(begin: Bound) -> str:

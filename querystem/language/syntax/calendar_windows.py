@@ -73,19 +73,6 @@ def checked_zone(name: str, place: Span) -> str:
     return name
 
 
-def during_text(begin: CalendarBound) -> str:
-    """Return the calendar window that begins there, in normal form."""
-    zone = f" AT TIME ZONE '{begin.zone}'" if begin.zone else ""
-    if begin.unit is Unit.DAY and begin.back <= 1:
-        return f"DURING {('TODAY', 'YESTERDAY')[begin.back]}{zone}"
-    if not begin.back:
-        return f"DURING THIS {begin.unit}{zone}"
-    word, *sunday = begin.unit.split(" ")
-    plural = f"{word}S" if begin.back > 1 else word
-    count = f"{begin.back} " if begin.back > 1 else ""
-    return f"DURING LAST {count}{' '.join([plural, *sunday])}{zone}"
-
-
 def _count(reader: TokenReader) -> int:
     token, span = reader.take_kind(TokenType.NUMBER), reader.span
     if token is None:
