@@ -74,7 +74,7 @@ def _number(unit: Unit, rules: ZoneRules, instants: Int64s) -> Int64s:
         case Unit.WEEK | Unit.WEEK_SUNDAY:
             days = (days + _WEEK_SHIFT[unit]) // 7
         case Unit.MONTH | Unit.QUARTER | Unit.YEAR:
-            months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+            months: Int64s = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
             days = months // _MONTHS[unit]
     return np.asarray(days)
 
@@ -85,8 +85,8 @@ def _midnight(unit: Unit, numbers: Int64s) -> Int64s:
         case Unit.WEEK | Unit.WEEK_SUNDAY:
             days = numbers * 7 - _WEEK_SHIFT[unit]
         case Unit.MONTH | Unit.QUARTER | Unit.YEAR:
-            months = (numbers * _MONTHS[unit]).astype("datetime64[M]")
-            days = months.astype("datetime64[D]").astype(np.int64)
+            first_days = (numbers * _MONTHS[unit]).astype("datetime64[M]").astype("datetime64[D]")
+            days = first_days.astype(np.int64)
         case _:
             days = numbers
     return np.asarray(days * DAY)
@@ -101,7 +101,8 @@ def _first_shown(rules: ZoneRules, shown: Int64s) -> Int64s:
     """Return the first instant at which the zone's clock shows `shown` or later."""
     # The first stretch of one offset by whose end the clock has passed `shown`.
     places = _shown_before(rules)[1:].searchsorted(shown)
-    return np.maximum(rules.starts[places], shown - rules.offsets[places])
+    first: Int64s = np.maximum(rules.starts[places], shown - rules.offsets[places])
+    return first
 
 
 def _shown_before(rules: ZoneRules) -> Int64s:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zoneinfo
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,14 +38,15 @@ FIRST, LAST = (to_micros(read_timestamp(text)) for text in ("1972-01-01", "2090-
 
 
 @st.composite
-def instants(draw: st.DrawFn, zone: str) -> int:
+def instants(draw: Callable[[st.SearchStrategy[Any]], Any], zone: str) -> int:
     """An instant, often near a change of the zone's clock."""
     changes = [change for change in rules_of(zone).starts.tolist() if FIRST < change < LAST]
     if changes and draw(st.booleans()):
         near = st.integers(-2 * DAY, 2 * DAY) | st.integers(-2, 2)
         half_hours = st.integers(-4, 4).map(lambda count: count * 30 * MINUTE)
-        return int(draw(st.sampled_from(changes)) + draw(near | half_hours))
-    return draw(st.integers(FIRST, LAST))
+        change = draw(st.sampled_from(changes))
+        return int(change + draw(near | half_hours))
+    return int(draw(st.integers(FIRST, LAST)))
 
 
 @given(st.data(), zones, units, st.integers(0, 40))

@@ -316,13 +316,15 @@ def test_a_calendar_window_is_the_explicit_one(unit: Unit, back: int, zone: str,
     one, or to NOW."""
     end = CalendarBound(unit, 0, zone) if back else None
     window = with_rules(TimeWindow(CalendarBound(unit, back, zone), end), ZONES)
+    assert isinstance(window, TimeWindow)
     begin = naive_begin(unit, zone or "UTC", now, back)
     last = naive_begin(unit, zone or "UTC", now) - 1 if back else now
     if begin > last:
         assert window.at(now) == (begin, begin)
         return
     text = f"BEGIN '{format_instant(begin)}' END '{format_instant(last)}'"
-    assert window.at(now) == bind_window(text, FOREVER).at(now)
+    explicit = bind_window(text, FOREVER)
+    assert isinstance(explicit, TimeWindow) and window.at(now) == explicit.at(now)
 
 
 def test_the_reach_of_calendar_windows() -> None:
