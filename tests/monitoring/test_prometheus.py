@@ -50,6 +50,9 @@ def test_metrics_dashboard_and_incidents(tmp_path: Path) -> None:
     with RunningStore(tmp_path) as store:
         target = store.start_server("--metrics", "127.0.0.1:0", "--compute-rows", "50")
         engine = store.start_engine("--metrics", "127.0.0.1:0")
+        with Client(target) as client:
+            client.define("CREATE STREAM s (a BIGINT)")
+            client.register("SELECT a FROM s WHERE a > 5", key="k")
         sources = tmp_path / "sources.toml"
         sources.write_text('[sources.f]\nfiles = "drop/*.csv"\nstream = "s"\n')
         source = Process(
@@ -70,8 +73,6 @@ def test_metrics_dashboard_and_incidents(tmp_path: Path) -> None:
             running_prometheus(tmp_path, jobs, FOLDER / "rules.yml") as prometheus,
             Client(target) as client,
         ):
-            client.define("CREATE STREAM s (a BIGINT)")
-            client.register("SELECT a FROM s WHERE a > 5", key="k")
             client.publish("s", [{"a": n} for n in range(100)])
             store.wait_until_matched(client)
             assert len(list(client.invoke("k"))) == 94
