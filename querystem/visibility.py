@@ -100,8 +100,8 @@ class Visibility:
 def visibility_of(when: Expression) -> Visibility | None:
     """Return the visibility that a condition is; None if a factor of it is anything else."""
     comparisons = [_comparison(factor) for factor in _factors(when)]
-    known = [comparison for comparison in comparisons if comparison is not None]
-    return Visibility(tuple(known)) if len(known) == len(comparisons) else None
+    intervals = [comparison for comparison in comparisons if comparison is not None]
+    return Visibility(tuple(intervals)) if len(intervals) == len(comparisons) else None
 
 
 def instants_of(when: Expression) -> Sequence[Expression]:

@@ -205,13 +205,13 @@ def visible(
     copy: dict[int, tuple[int, int, bytes, dict[str, Any]]], now: int
 ) -> list[dict[str, Any]]:
     """Return the rows that a client shows at an instant, in its order."""
-    shown = [
+    present = [
         (key, max(begin, 0), row_id, row)
         for row_id, (begin, until, key, row) in copy.items()
         if begin <= now < until
     ]
-    shown.sort(key=lambda item: item[:3])
-    return [row for *_, row in shown]
+    present.sort(key=lambda item: item[:3])
+    return [row for *_, row in present]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -273,8 +273,8 @@ async def test_a_copy_offline_has_the_answer_of_every_instant(tmp_path: Path, se
             until = difference.good_until
             for later in (0, 1, 2, 30 * MINUTE, HOUR, HOUR + 1, DAY, 3 * DAY):
                 if slides or until is None or now + later < until:
-                    there = life.view(now + later)
-                    assert visible(copy, now + later) == life.answer(sql, there), (sql, later)
+                    later_view = life.view(now + later)
+                    assert visible(copy, now + later) == life.answer(sql, later_view), (sql, later)
     await life.core.stop()
 
 
