@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 10
+FORMAT = 11
 
 LOG = pa.schema(
     [
