@@ -69,7 +69,7 @@ def run(folder: Path, quick: bool) -> Report:
                 "ms",
                 ratio=ratio,
                 beside="DuckDB",
-                aim=f"at most {MAX_RATIO} ×" if is_aim else "",
+                aim=f"≤ {MAX_RATIO:g} ×" if is_aim else "",
                 met=ratio <= MAX_RATIO if is_aim else None,
             )
         report.add(f"{name}, DuckDB", times["DuckDB"] * 1e3, "ms")

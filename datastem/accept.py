@@ -315,16 +315,17 @@ def event_times(
 ) -> tuple[int | None, int | None]:
     """Return the least and the greatest event time of a batch; None if it has none. Raise RowError
     for NULL, and for one too far ahead of the `clock`."""
-    if schema.ordered_by is None or schema.ordered_by not in batch.schema.names:
+    if schema.ts_is_stamp or schema.ordered_by not in batch.schema.names:
         return None, None
-    column = batch.column(schema.ordered_by)
+    name = schema.event_time
+    column = batch.column(name)
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise RowError(
             "NULL_EVENT_TIME",
-            f"{schema.ordered_by} is the event time of stream {schema.name} and may not be NULL",
+            f"{name} is the event time of stream {schema.name} and may not be NULL",
             row=row,
-            field=schema.ordered_by,
+            field=name,
             expected="a TIMESTAMP",
             got="NULL",
         )

@@ -86,7 +86,7 @@ def decode(
         raise DecodeError(f"payload of stream {schema.name}: not the values that were accepted")
     rows = batch.num_rows
     stamps = _repeat(stamp, rows).view(INSTANT)
-    ts = stamps if schema.ordered_by is None else batch.column(schema.ordered_by)
+    ts = stamps if schema.ts_is_stamp else batch.column(schema.ordered_by)
     if ts.null_count:
         raise DecodeError(f"payload of stream {schema.name}: a row without a ts")
     ids = pa.array(np.arange(first_row_id, first_row_id + rows, dtype=np.int64))

@@ -160,6 +160,24 @@ class StreamSchema:
         """Hash the name alone: schemas are keys of caches, and this is cheap."""
         return hash(self.name)
 
+    # ---- its time: nothing outside asks whether there is an `ordered_by`
+
+    @property
+    def ts_is_stamp(self) -> bool:
+        """Whether the ts of a row is the stamp of its arrival, not its event time."""
+        return self.ordered_by is None
+
+    @property
+    def now_is_clock(self) -> bool:
+        """Whether NOW of the stream is the clock, not as far as its rows have come."""
+        return self.ordered_by is None
+
+    @property
+    def event_time(self) -> str:
+        """The column with the event time, of a stream that has one."""
+        assert self.ordered_by is not None, "the ts of this stream is its stamp"
+        return self.ordered_by
+
     @cached_property
     def arrow(self) -> pa.Schema:
         """The declared columns, in order."""

@@ -8,8 +8,8 @@ from datastem.schema import StreamSchema
 
 
 def is_timed(schema: StreamSchema) -> bool:
-    """Return whether rows bring their own ts."""
-    return schema.ordered_by is not None
+    """Return whether rows and heartbeats of a stream move its NOW."""
+    return not schema.now_is_clock
 
 
 def is_by_clock(moves: Sequence[bool], schemas: Sequence[StreamSchema]) -> bool:

@@ -40,8 +40,9 @@ from querystem.operators import leg_labels
 from querystem.query import From, LeftJoin, Leg, Query, item_column
 from querystem.reach import reach_of
 
-# The spans of composites that equalities connect; None leaves out nothing.
-SPANS = (HOUR, DAY, 30 * DAY, None)
+# The spans of composites that equalities connect; None leaves out nothing. 27 hours and 32 days are
+# for days and months of time zones, which may be three hours longer than others.
+SPANS = (HOUR, DAY, 27 * HOUR, 30 * DAY, 32 * DAY, None)
 # The spans of composites with an inequality: closer together, because their combinations grow with
 # the span.
 RANGE_SPANS = tuple(MINUTE << power for power in range(17))
@@ -190,13 +191,12 @@ def _item_problem(source: From) -> str | None:
 
 def _time_problem(legs: Sequence[Leg], streams: Sequence[ComposedStream]) -> str | None:
     """Return the reason why rows of the legs are not taken at one NOW; None if they are."""
-    by_event = {
-        stream.schema.ordered_by is not None: leg.stream
-        for leg, stream in zip(legs, streams, strict=True)
+    by_clock = {
+        stream.schema.now_is_clock: leg.stream for leg, stream in zip(legs, streams, strict=True)
     }
-    if len(by_event) < 2:
+    if len(by_clock) < 2:
         return None
-    return f"{by_event[True]} has event time and {by_event[False]} arrival time"
+    return f"{by_clock[False]} has event time and {by_clock[True]} arrival time"
 
 
 def _split_conditions(

@@ -40,6 +40,7 @@ def labelled_leg(leg: Leg, schemas: Schemas) -> Leg:
     return replace(
         leg,
         where=labelled(leg.where, schema),
+        when=labelled(leg.when, schema),
         window=labelled_window(leg.window, schema),
         refresh=labelled_refresh(leg.refresh, schemas),
     )

@@ -160,7 +160,7 @@ def alteration_notes(before: StreamSchema, after: StreamSchema) -> tuple[str, ..
 def _retaining(draft: CommitDraft, stream: StreamState, retain: int) -> StreamSchema:
     """Return the schema with another RETAIN, which notes what the present one has let go."""
     before = stream.schema
-    now = stream.reached if before.ordered_by else draft.stamp
+    now = draft.stamp if before.now_is_clock else stream.reached
     whole_from = before.whole_from
     if before.retain is not None and now is not None and retain > before.retain:
         # As the engine counts: unconfirmed jumps of the clock delete nothing.

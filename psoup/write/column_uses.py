@@ -71,6 +71,6 @@ def _reads(query: Query, stream: str, name: str) -> bool:
     for leg, reads in zip(query.legs, leg_reads(query), strict=True):
         window = leg.window
         parts = window.partition_by if isinstance(window, CountWindow) else ()
-        if leg.stream == stream and (name in reads or name in parts):
+        if leg.stream == stream and name in {*reads, *parts, *columns_of(leg.when)}:
             return True
     return False

@@ -49,7 +49,7 @@ class ProposedRows:
         """Return the rows of a payload."""
         # Behind all positions: the batch may have every column of the schema.
         rows = KeyedRows.of(decode(schema, payload, 0, 0, FOR_EVER))
-        return cls(rows.keys, None if schema.ordered_by is None else rows.ts, rows.ops)
+        return cls(rows.keys, None if schema.ts_is_stamp else rows.ts, rows.ops)
 
     def at(self, first_row_id: int, stamp: int) -> KeyedRows:
         """Return the rows as they are appended: with ids, and a stamp of arrival."""

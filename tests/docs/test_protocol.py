@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from datastem.errors import DataError
+from datastem.errors import DataError, TooMuchText
 from psoup.server.status_codes import CODES, code_of, detail_of
 from psoup.store.errors import Conflict, StoreError
 from querystem.language import NotYet, QueryError
@@ -54,6 +54,8 @@ def test_the_table_has_the_code_of_every_error(kind: type[Exception]) -> None:
         error = NotYet("this", None)
     elif kind.__name__ == "RowError":
         error = kind("WRONG_TYPE", "x")
+    elif kind is TooMuchText:
+        error = TooMuchText(2, 1)
     else:
         error = kind("x")
     reason = detail_of(error, "").reason

@@ -35,7 +35,7 @@ from querystem.kernel import matches
 from querystem.ordering import sort_keys
 from querystem.query import Leg, Query
 from results.region import leaving, visible
-from results.window import CountWindow, RowWindow, TimeWindow
+from results.window import Bound, CountWindow, RowWindow, TimeWindow
 
 __all__ = ["OwnQuery", "key_digests", "own_query"]
 
@@ -135,7 +135,7 @@ class OwnQuery:
         if self.schema.key:
             keys = key_digests([rows.column(name) for name in self.schema.key]).tolist()
         ts: Sequence[int | None] = [None] * len(ids)
-        if self.schema.ordered_by:
+        if not self.schema.ts_is_stamp:
             ts = rows.column("ts").view(pa.int64()).to_pylist()
         return [
             OwnRow(*fields)
@@ -170,9 +170,10 @@ class OwnQuery:
         arrays = [self._column(table, column) for column in self.schema.columns]
         names = [column.name for column in self.schema.columns]
         if "ts" not in names:
-            event = self.schema.ordered_by
             times = pa.array([arrival] * len(ids), pa.int64()).view(_TS.arrow)
-            arrays.append(times if event is None else arrays[names.index(event)])
+            arrays.append(
+                times if self.schema.ts_is_stamp else arrays[names.index(self.schema.event_time)]
+            )
             names.append("ts")
         last_ids = pa.array([id_ + LAST_ROWS for id_ in ids], pa.int64())
         return pa.RecordBatch.from_arrays([*arrays, last_ids], names=[*names, _ROW_ID.name])
@@ -219,7 +220,7 @@ def own_query(
     if not slides(query):
         query = base_query(query, schema)
     outputs = [output.expression for output in query.outputs]
-    arrival = schema.ordered_by is None
+    arrival = schema.ts_is_stamp
     leg = query.leg
     slid = isinstance(leg.window, TimeWindow) and leg.window.slide is not None
     others: list[Expression] = [leg.where, *(key.expression for key in query.order_by)]
@@ -240,6 +241,8 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
     """Raise NotComputable if the store alone can tell what own rows do to the answer."""
     if not isinstance(query.source, Leg) or query.leg.as_of is not None:
         raise _refused("it is made of more than the rows of one stream")
+    if query.uses_now:
+        raise _refused("it depends on NOW, which own edits are not evaluated at")
     if query.refresh is not None:
         raise _refused("it has REFRESH, so that edits are not in it before a refresh point")
     if not slides(query) and not base_rows:
@@ -268,6 +271,8 @@ def _check_window(query: Query, schema: StreamSchema) -> None:
     if isinstance(window, TimeWindow):
         if schema.key and window.slide is not None:
             raise _refused(f"with SLIDE, rows of {schema.name} end by time alone")
+        if schema.key and window.by_calendar and window.end is not None:
+            raise _refused(f"rows of {schema.name} enter its window at the end of a unit")
         return
     if window.slide is not None:
         raise _refused("SLIDE counts all rows of the stream, which the copy does not have")
@@ -292,7 +297,7 @@ def _windowing(query: Query, schema: StreamSchema) -> Windowing:
     assert isinstance(window, TimeWindow)
     end = window.end
     # A row of ts enters the window at ts + lag.
-    lag = max(0, 1 - end.offset) if end is not None and end.relative else 0
+    lag = max(0, 1 - end.offset) if isinstance(end, Bound) and end.relative else 0
     return Windowing(lag, None, ())
 
 

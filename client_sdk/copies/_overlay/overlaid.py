@@ -251,7 +251,7 @@ class _Overlaying:
 
     def _now(self, candidates: Iterable[_Candidate]) -> int | None:
         """Return the NOW of the answer, which rows with event time and heartbeats move."""
-        if self._query.schema.ordered_by is None:
+        if self._query.schema.now_is_clock:
             return self._moment.now
         instants = [c.ts for c in candidates if c.status != "rejected"]
         for piece in self._pieces:

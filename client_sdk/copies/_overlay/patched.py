@@ -95,8 +95,9 @@ def _after(edit: OwnEdit, before: Beneath | None) -> Beneath | None:
 
 def _known(query: OwnQuery, row: Beneath) -> dict[str, Any]:
     known = query.column_values(row.values)
-    event_time = query.schema.ordered_by
-    return known if event_time is None else known | {event_time: from_micros(row.ts)}
+    if query.schema.ts_is_stamp:
+        return known
+    return known | {query.schema.event_time: from_micros(row.ts)}
 
 
 def sets_of_row(table: pa.Table, place: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class RowConcern:
     """The new rows of a stream that match a predicate and have a ts in `[begin, end)`; with
     EVERY_ROW they need not match anything, and `where` is None.
 
-    If the stream is `timed`, its rows bring their own ts. Then everything that moves the NOW of the
+    If the stream is `timed`, its rows move its NOW. Then everything that moves the NOW of the
     stream changes the answer too.
     """
 
@@ -69,7 +69,7 @@ def concern_of(
 def _of_leg(leg: LegPlan, stays: bool) -> RowConcern:
     """Return the concern of a leg. Any row of a stream key may end another, and any row of a stream
     shifts a window that counts rows."""
-    timed = leg.schema.ordered_by is not None
+    timed = not leg.schema.now_is_clock
     if leg.schema.key or leg.leg.as_of is not None or not isinstance(leg.window, TimeWindow):
         return RowConcern(leg.stream_id, timed, EVERY_ROW)
     # NOW of a refresh point may be earlier, and far earlier if a late row refreshes.
@@ -88,17 +88,17 @@ def within(window: Window, now: int | None) -> tuple[int, int]:
     if not isinstance(window, TimeWindow):
         return SINCE_EVER, FOR_EVER
     begin, end = SINCE_EVER, FOR_EVER
-    if window.begin is not None and not window.begin.relative:
-        begin = window.begin.offset
+    if window.begin is not None and window.begin.fixed is not None:
+        begin = window.begin.fixed
     elif window.begin is not None and now is not None:
         begin = window.begin.at(window.present(now))
-    if window.end is not None and not window.end.relative:
-        end = window.end.offset
+    if window.end is not None and window.end.fixed is not None:
+        end = window.end.fixed
     return begin, end
 
 
 def _of_trigger(trigger: RegisteredLeg, refresh: RefreshOn, schema: StreamSchema) -> RowConcern:
-    timed = schema.ordered_by is not None
+    timed = not schema.now_is_clock
     if schema.key:
         return RowConcern(trigger.stream_id, timed, EVERY_ROW)
     return _matching(trigger.stream_id, timed, trigger.predicate_id, refresh.where)

@@ -91,7 +91,16 @@ def _base_query(plan: Plan, registration: Registration | None) -> Query:
     if registration is not None:
         # The client has bound the text to the columns of that time.
         schema = schema.at(registration.position.packed)
-    return base_query(plan.query, schema)
+    base = base_query(plan.query, schema)
+    late = plan.query.uses_now and (plan.query.stays or not slides(base))
+    if plan.query.has_now or late:
+        raise BadRequest(
+            "base rows of a query that computes with NOW are not sent yet",
+            reason="NOT_YET",
+            field="base_rows",
+            hint="sync the answer itself, or compare columns with NOW in WHERE alone",
+        )
+    return base
 
 
 # ---- as of when
@@ -211,7 +220,7 @@ def _crossings(plan: Plan, view: View) -> dict[int, Crossing]:
     """Return the streams of a plan that have event time, by id."""
     crossings = {}
     for leg in plan.legs:
-        if leg.schema.ordered_by is not None and leg.stream_id not in crossings:
+        if not leg.schema.now_is_clock and leg.stream_id not in crossings:
             mark = view.epoch.epoch.streams.get(leg.stream_id)
             beats = view.replica.heartbeats.view(leg.stream_id)
             stored = None if mark is None else mark.reached

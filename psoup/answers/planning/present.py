@@ -30,7 +30,7 @@ class Reached:
 @dataclass(frozen=True, slots=True)
 class QueryClocks:
     """How a query follows clocks: whether NOW is the machine's (`by_clock`); and of each leg,
-    whether its rows bring their own ts (`timed`), whether the query waits for its stream
+    whether its rows move NOW (`timed`), whether the query waits for its stream
     (`awaited`), and whether it is taken at its stream's own NOW (`apart`).
 
     If streams have both kinds of time, the references of one kind don't depend on NOW.

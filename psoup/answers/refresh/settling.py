@@ -102,7 +102,7 @@ class _Scope:
     def waited_for(self) -> Sequence[LegPlan]:
         """The event-time legs whose streams a point waits for. Keyed streams and rows that are
         looked up (AS OF) are waited for only if there are no others."""
-        timed = [leg for leg in self.legs if leg.schema.ordered_by is not None]
+        timed = [leg for leg in self.legs if not leg.schema.now_is_clock]
         read = [leg for leg in timed if leg.leg.as_of is None]
         plain = [leg for leg in read if not leg.schema.key]
         return plain or read or timed

@@ -42,7 +42,7 @@ class View:
     def now_of(self, stream: StreamState) -> int | None:
         """Return NOW of a stream: the clock, or the greatest ts reached; None before there is
         one."""
-        return self.now if stream.schema.ordered_by is None else stream.reached
+        return self.now if stream.schema.now_is_clock else stream.reached
 
     def stem(self, stream_id: int) -> StemView:
         return self.replica.stems[stream_id].view()

@@ -92,7 +92,7 @@ class Retain:
 def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | None:
     """Return the instant up to which no row of a stream is retained; None if all are."""
     state = ledger.state
-    now = stream.reached if stream.schema.ordered_by else state.clock
+    now = state.clock if stream.schema.now_is_clock else stream.reached
     if stream.schema.retain is None or now is None:
         return None
     return now - state.jumps.unconfirmed - stream.schema.retain - grace

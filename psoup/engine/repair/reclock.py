@@ -122,7 +122,7 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
 
 def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
     # Without ORDERED BY the times of rows are stamps of their arrival, too.
-    columns = ["_stamp"] if stream.schema.ordered_by else ["_stamp", "_ts", "_before"]
+    columns = ["_stamp", "_ts", "_before"] if stream.schema.ts_is_stamp else ["_stamp"]
     files = ledger.files(stem_name(stream.id))
     # A file without bounds may have a stamp past the clock.
     late = [file for file in files if file.high.get("_stamp", clock + 1) > clock]
@@ -132,7 +132,7 @@ def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
 
 def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
     """Limit the ends of closures of a stream in order of arrival. Event times stay as they are."""
-    if stream.schema.ordered_by or not stream.schema.key:
+    if not (stream.schema.ts_is_stamp and stream.schema.key):
         return
     store, name = ledger.store, "closures"
     added: list[DataFile] = []
@@ -246,7 +246,7 @@ def _limited_event(entry: Entry, schemas: dict[int, StreamSchema], clock: int) -
     match entry.event:
         case Jump(_, to) if to > clock:
             return Tick()
-        case Data() as event if schemas[event.stream_id].ordered_by is None:
+        case Data() as event if schemas[event.stream_id].ts_is_stamp:
             return replace(
                 event,
                 min_ts=_least(event.min_ts, clock),
@@ -268,7 +268,7 @@ def _set_state(state: State, clock: int) -> None:
     state.clock = min(state.clock, clock)
     state.jumps = state.jumps.until(clock)
     state.leases.outages = outages_until(state.leases.outages, clock)
-    arrival = [stream for stream in state.streams.values() if not stream.schema.ordered_by]
+    arrival = [stream for stream in state.streams.values() if stream.schema.ts_is_stamp]
     for stream in arrival:
         state.streams[stream.id] = replace(stream, reached=_least(stream.reached, clock))
     ids = {stream.id for stream in arrival}

@@ -336,7 +336,7 @@ def _table(
 
 
 def _heartbeat_ts(request: pb.PublishRequest, schema: StreamSchema, now: int) -> int:
-    if schema.ordered_by is None:
+    if schema.now_is_clock:
         raise BadRequest(
             f"stream {schema.name} has arrival time: its NOW is the clock, and needs no heartbeat",
             field="heartbeat",

@@ -268,7 +268,7 @@ class Interests:
         if clock == FIXED:
             return 0
         streams = [state.streams[id_] for id_ in self._clocks.streams(clock, stream_id)]
-        if clock == OWN_CLOCK and streams[0].schema.ordered_by is None:
+        if clock == OWN_CLOCK and streams[0].schema.now_is_clock:
             return state.vouched
         # The slowest stream decides, so there is no NOW before each of them has one.
         reached = [stream.reached for stream in streams if stream.reached is not None]

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, uses_now
 from querystem.join.factors import items_of
 from querystem.language.errors import BindProblem, Span, WindowProblem
 from querystem.language.expressions.bind import identifier
@@ -101,8 +101,8 @@ def _check_time(item: ScopeItem, schema: StreamSchema, span: Span) -> None:
 
 
 def _check_clocks(schema: StreamSchema, schema_beside: StreamSchema, span: Span) -> None:
-    if (schema.ordered_by is None) != (schema_beside.ordered_by is None):
-        event, arrival = (schema, schema_beside) if schema.ordered_by else (schema_beside, schema)
+    if schema.now_is_clock != schema_beside.now_is_clock:
+        event, arrival = (schema_beside, schema) if schema.now_is_clock else (schema, schema_beside)
         raise WindowProblem(
             f"{event.name} has event time and {arrival.name} arrival time: their clocks can't be"
             " compared",
@@ -147,7 +147,11 @@ def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -
         if isinstance(condition, Call) and condition.op is Op.EQ and column in condition.args:
             lhs, rhs = condition.args
             values.append(rhs if lhs == column else lhs)
-    return [value for value in values if all(item < number for item in items_of(value))]
+    return [
+        value
+        for value in values
+        if all(item < number for item in items_of(value)) and not uses_now(value)
+    ]
 
 
 def _constants(column: ColumnRef, where: Expression) -> list[Expression]:

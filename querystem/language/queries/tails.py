@@ -159,7 +159,7 @@ class Tail:
             timed = [
                 (moving, schema)
                 for moving, schema in zip(part.moving, inside, strict=True)
-                if schema.ordered_by is not None
+                if not schema.now_is_clock
             ]
             counting = [schema for moves, schema in timed if moves or len(timed) == len(inside)]
             for schema, text in itertools.product(counting, texts):

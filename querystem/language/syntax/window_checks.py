@@ -29,10 +29,12 @@ def check_retention(
     if oldest - behind > -schema.retain:
         return
     limit = write_duration(schema.retain)
+    by_calendar = isinstance(window, TimeWindow) and window.by_calendar
+    hint = _step_hint(limit) if behind else _retention_hint(limit)
     raise WindowProblem(
         f"the window reaches past the retention: {schema.name} keeps a row for {limit}",
         span,
-        hint=_step_hint(limit) if behind else _retention_hint(limit),
+        hint=_calendar_hint(-oldest) if by_calendar else hint,
         reason="WINDOW_PAST_RETENTION",
     )
 
@@ -61,8 +63,8 @@ def _reach(window: Window) -> int:
     if not isinstance(window, TimeWindow):
         return 0
     begin, end = window.begin, window.end
-    oldest = begin.offset if begin and begin.relative else 0
-    newest = end.offset - 1 if end and end.relative else 0
+    oldest = begin.farthest if begin and begin.relative else 0
+    newest = end.nearest - 1 if end and end.relative else 0
     return min(oldest, newest)
 
 
@@ -100,7 +102,7 @@ def check_clocks(
     reference of one of the two kinds is `moving` with NOW."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for number, schema in enumerate(schemas):
-        kinds[schema.ordered_by is not None].append(number)
+        kinds[not schema.now_is_clock].append(number)
     if not all(kinds.values()):
         return
     firsts = [next((n for n in kind if moving[n]), None) for kind in kinds.values()]
@@ -118,7 +120,7 @@ def check_clocks(
 
 def check_trigger(schema: StreamSchema, trigger: StreamSchema, span: Span) -> None:
     """Refuse a stream with arrival time whose rows would refresh one with event time."""
-    if schema.ordered_by is not None and trigger.ordered_by is None:
+    if trigger.now_is_clock and not schema.now_is_clock:
         raise RefreshProblem(
             f"{schema.name} has event time and {trigger.name} arrival time: their clocks can't be"
             " compared",
@@ -131,6 +133,13 @@ def _retention_hint(limit: str) -> str:
     return (
         f"RANGE {limit} is the longest; BEGIN NOW - x needs x shorter than {limit}, because"
         " its first instant belongs to the window"
+    )
+
+
+def _calendar_hint(reach: int) -> str:
+    return (
+        f"with the present unit it reaches back by up to {write_duration(reach + 1)}, and REFRESH"
+        " EVERY adds its period: give the stream a longer RETAIN"
     )
 
 
@@ -151,7 +160,7 @@ def check_versions(
     begin = window.begin if isinstance(window, TimeWindow) else None
     relative = begin is not None and begin.relative
     behind = sum(step - 1 for step in (_slide(window), period) if step)
-    if begin is None or not relative or begin.offset - behind <= -schema.retain:
+    if begin is None or not relative or begin.farthest - behind <= -schema.retain:
         raise WindowProblem(
             f"{schema.name} keeps an ended row for {write_duration(schema.retain)}, and rows are"
             " looked up for older ones",
