@@ -53,17 +53,24 @@ def uses_of(state: State, stream: StreamState, column: Column, limit: int) -> Co
 
 
 def _views(state: State, stream: StreamState, column: Column) -> Iterator[ViewState]:
-    """Yield the views that read a column, directly or through others, the outermost first."""
-    streams = TenantStreams(state, stream.tenant)
-    for view in views_over(state.views, stream.id):
-        query = bind_query(f"SELECT * FROM {write_name(view.definition.name)}", streams.lookup)
-        conditions = [(leg.stream, leg.where) for leg in query.legs]
-        conditions += [(trigger.stream, trigger.where) for trigger in query.triggers]
-        if _reads(query, stream.schema.name, column.name) or any(
-            name == stream.schema.name and column.name in columns_of(where)
-            for name, where in conditions
-        ):
-            yield view
+    """Yield the views that read a column, and those over them, the outermost first."""
+    views, ending = views_over(state.views, stream.id), set[int]()
+    # From the inside out.
+    for view in reversed(views):
+        if not ending.isdisjoint(view.over) or _view_reads(state, stream, view, column.name):
+            ending.add(view.id)
+    yield from (view for view in views if view.id in ending)
+
+
+def _view_reads(state: State, stream: StreamState, view: ViewState, name: str) -> bool:
+    """Return True if a view reads a column of a stream."""
+    lookup = TenantStreams(state, stream.tenant).lookup
+    query = bind_query(f"SELECT * FROM {write_name(view.definition.name)}", lookup)
+    conditions = [(leg.stream, leg.where) for leg in query.legs]
+    conditions += [(trigger.stream, trigger.where) for trigger in query.triggers]
+    return _reads(query, stream.schema.name, name) or any(
+        over == stream.schema.name and name in columns_of(where) for over, where in conditions
+    )
 
 
 def _reads(query: Query, stream: str, name: str) -> bool:

@@ -255,6 +255,8 @@ def test_a_column_in_use_is_not_dropped(server: ServerProcess) -> None:
     other = server.register("SELECT b FROM s WHERE b = 'y'", client_key="other").handle
     server.define("CREATE VIEW inner_view AS SELECT id, b FROM s WHERE a IS NOT NULL")
     server.define("CREATE VIEW outer_view AS SELECT id FROM inner_view")
+    server.define("CREATE VIEW shows AS SELECT id, a FROM s")
+    server.define("CREATE VIEW over_shows AS SELECT id FROM shows")
     server.define("CREATE VIEW unrelated AS SELECT id, b FROM s")
     server.define("CREATE POLICY p ON s USING (a <> claim('tenant') AND c = c)")
     reason, text = refused(server, "ALTER STREAM s DROP COLUMN a")
@@ -264,7 +266,7 @@ def test_a_column_in_use_is_not_dropped(server: ServerProcess) -> None:
     assert "other" not in text and "unrelated" not in text
     ended = server.define("ALTER STREAM s DROP COLUMN a CASCADE").ended
     assert ended.registration_count == 4 and ended.policies == ["p"]
-    assert sorted(ended.views) == ["inner_view", "outer_view"]
+    assert sorted(ended.views) == ["inner_view", "outer_view", "over_shows", "shows"]
     for handle in (by_where, star, joined, apart):
         with pytest.raises(grpc.RpcError) as problem:
             server.invoke(handle)
