@@ -22,7 +22,7 @@ from tests.golden.several import lines
 from tests.support.system.processes import REPOSITORY, RunningStore
 from tests.system.worked import WorkedAnswers
 
-pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.process, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 STREAM = "CREATE STREAM s (n BIGINT, city TEXT, at TIMESTAMP) ORDERED BY at RETAIN 3650 DAYS"
 # `:most` is the last row of the restored store: both stores answer as of it.
@@ -170,4 +170,4 @@ def test_a_back_up_under_load_answers_as_the_original(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_twenty_kills_of_back_up_and_engine(tmp_path: Path) -> None:
-    run(tmp_path, kills=20, back_ups=4)
+    run(tmp_path, kills=20, back_ups=2)
