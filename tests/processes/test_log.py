@@ -81,6 +81,7 @@ def test_a_flood_of_one_kind_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch)
     now[0] += 1
     late = record("unexpected error %s", 11)
     assert flood.filter(late) and late.getMessage().endswith("… and 7 like it before")
+    assert event_of(late) == "unexpected-error"
     assert flood.filter(record("unexpected error %s", 12))
 
 
