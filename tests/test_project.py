@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "6170bca5cd99b0509bd13994aa5856366678b322ca0e961722226283d30b455b"
+WIRE = "7d4e58357472ad8850d9787713f191eba9e244b0c6df68cc64933cf909c480ea"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

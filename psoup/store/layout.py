@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 10
+FORMAT = 11
 
 LOG = pa.schema(
     [
@@ -165,6 +165,17 @@ ERASURES = pa.schema(
         ("rows", pa.binary()),
         ("digest", pa.int64()),
         ("salt", pa.binary()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+# The rules of time zones, as JSON.
+ZONES = pa.schema(
+    [
+        ("zone", pa.string()),
+        ("version", pa.int64()),
+        ("rules", pa.string()),
         ("position", pa.int64()),
         ("ended", pa.bool_()),
     ]
@@ -392,6 +403,7 @@ ENGINE_TABLES = (
     "access",
     "writers",
     "erasures",
+    "zones",
     "audit",
     "coverage",
     "matches",
@@ -414,6 +426,7 @@ TABLES: dict[str, pa.Schema] = {
     "access": ACCESS,
     "writers": WRITERS,
     "erasures": ERASURES,
+    "zones": ZONES,
     "audit": AUDIT,
     "coverage": COVERAGE,
     "matches": MATCHES,

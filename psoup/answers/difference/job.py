@@ -227,7 +227,7 @@ def enters_by_time(window: Window) -> bool:
     """Return True if rows that are stored already may enter the window later."""
     if not isinstance(window, TimeWindow):
         return False
-    gap = window.end is not None and window.end.relative and window.end.offset < 1
+    gap = window.end is not None and window.end.relative and window.end.nearest < 1
     return gap or window.slide is not None
 
 
