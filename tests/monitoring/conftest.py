@@ -22,5 +22,5 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 @pytest.fixture
 def incident(tmp_path: Path, prometheus: Prometheus) -> Iterator[Incident]:
-    with Incident(tmp_path, prometheus) as made:
-        yield made
+    with Incident(tmp_path, prometheus) as incident:
+        yield incident

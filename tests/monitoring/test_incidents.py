@@ -93,8 +93,8 @@ def test_disk_full(incident: Incident, small_disk: Path) -> None:
         fill(client)
         incident.wait_for_end("PsoupDiskFull")
         # Another program fills the disk.
-        other = small_disk / "other"
-        with suppress(OSError), other.open("wb", buffering=0) as file:
+        filler = small_disk / "other"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(1 << 20))
         with pytest.raises(PsoupError) as caught:
@@ -106,7 +106,7 @@ def test_disk_full(incident: Incident, small_disk: Path) -> None:
         incident.wait_for("PsoupDiskFull")
         incident.look("Disk full")
         assert len(list(client.ask("SELECT a FROM s"))) == 100
-        other.unlink()
+        filler.unlink()
         incident.wait_for_end("PsoupDiskFull")
         client.publish("s", numbers(100))
         assert len(list(client.ask("SELECT a FROM s"))) == 200

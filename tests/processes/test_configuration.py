@@ -66,9 +66,9 @@ def test_a_file_that_is_named_wins_over_the_usual_places(monkeypatch: pytest.Mon
     assert server("--store", "s").port == 1
     write("[server]\nport = 2\n")
     assert server("--store", "s").port == 2
-    other = write("[server]\nport = 3\n", "other.toml")
-    assert server("--store", "s", "--config", str(other)).port == 3
-    monkeypatch.setenv("PSOUP_CONFIG", str(other))
+    named = write("[server]\nport = 3\n", "other.toml")
+    assert server("--store", "s", "--config", str(named)).port == 3
+    monkeypatch.setenv("PSOUP_CONFIG", str(named))
     assert server("--store", "s").port == 3
 
 
