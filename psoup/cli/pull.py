@@ -20,6 +20,7 @@ from client_sdk.pulls import (
     Pull,
     Puller,
     PullReport,
+    Receivers,
     Schedule,
     Store,
     change_sink_for,
@@ -107,6 +108,12 @@ def duration_option(
     "--changes-secret-file", type=FILE, help="A file with the secret that signs posts to the URL."
 )
 @click.option(
+    "--allow",
+    multiple=True,
+    metavar="NETWORK",
+    help="Post changes to public addresses and this network only, such as 10.0.0.0/8.",
+)
+@click.option(
     "--watch", is_flag=True, help="Stay connected, and pull as soon as there is something new."
 )
 @click.option("--always", is_flag=True, help="Write OUTPUT even if nothing changed.")
@@ -139,6 +146,7 @@ def pull(
     watch: bool,
     metrics: str | None,
     metrics_token_file: Path | None,
+    allow: tuple[str, ...],
     **pull_options: Any,
 ) -> None:
     """Keep the answer of a query up to date in a file.
@@ -170,11 +178,14 @@ def pull(
         connection.credentials,
     )
     try:
+        receivers = Receivers.only(allow) if allow else None
         pulls = (
             _from_file(file, default_store, pull_options)
             if file
             else (_from_options(_PullOptions(**pull_options), default_store),)
         )
+        if receivers is not None:
+            pulls = tuple(replace(planned, receivers=receivers) for planned in pulls)
         if watch and (file or once or pulls[0].schedule is not None):
             fail("--watch goes without --file, --once and --every")
         plan = PullPlan(
@@ -274,7 +285,7 @@ def _check_outputs(pull: Pull) -> None:
     """Raise BadPull for an output that can't be one."""
     sink_for(pull.to, pull.format, pull.name)
     if pull.changes_to is not None:
-        change_sink_for(pull.changes_to, pull.changes_secret_file)
+        change_sink_for(pull.changes_to, pull.changes_secret_file, pull.receivers)
 
 
 @contextmanager
