@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from datastem.codec import INSTANT
 
-FORMAT = 10
+FORMAT = 11
 
 LOG = pa.schema(
     [
@@ -25,6 +25,7 @@ LOG = pa.schema(
         ("min_ts", INSTANT),
         ("max_ts", INSTANT),
         ("before", INSTANT),
+        ("reached", INSTANT),
         ("digest", pa.binary()),
         ("request_digest", pa.binary()),
         ("body", pa.string()),

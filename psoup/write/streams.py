@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from datastem.instants import format_instant
+from datastem.instants import MIN_INSTANT, format_instant
 from datastem.schema import StreamSchema
 from psoup.errors import ClockUnconfirmed, SequenceGap, SequenceReused, StreamExists
 from psoup.lookup import find_stream
@@ -164,6 +164,7 @@ class PublishBatch:
             min_ts=self.min_ts if arrival is None else arrival,
             max_ts=self.max_ts if arrival is None else arrival,
             before=stream.reached,
+            reached=self._reached(draft, stream, arrival),
             digest=self.digest,
             request_digest=self.request_digest,
             payload=self.payload,
@@ -172,6 +173,15 @@ class PublishBatch:
         )
         position = draft.append(self.tenant, self.owner, event)
         return Published(position, self.rows, stream.high, False)
+
+    def _reached(self, draft: CommitDraft, stream: StreamState, arrival: int | None) -> int | None:
+        """Return how far the batch takes its stream: late rows don't set it back."""
+        instants = [arrival, stream.reached]
+        if self.max_ts is not None:
+            slack = stream.schema.slack if self.rows else 0
+            instant = max(self.max_ts - slack, MIN_INSTANT)
+            instants.append(stream.schema.limited(instant, draft.vouched))
+        return max((instant for instant in instants if instant is not None), default=None)
 
     def _check_erased(self, draft: CommitDraft, stream: StreamState) -> None:
         """Raise KeyErased for a row whose key was erased lately."""

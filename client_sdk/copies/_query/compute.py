@@ -177,7 +177,7 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
         raise _not_computable(
             "several REFRESH EVERY make its points, and base rows are synced for one"
         )
-    if not schema.now_is_clock:
+    if not schema.ts_is_stamp:
         raise _not_computable(
             f"{schema.name} has event time: which rows came before a refresh point, base rows "
             "don't say"

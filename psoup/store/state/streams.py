@@ -13,7 +13,8 @@ from psoup.store.state.interest_requests import InterestRequests
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream: `high` is its next row id, `reached` the greatest ts of its rows and heartbeats.
+    """A stream: `high` is its next row id, `reached` how far its events took it, which is NOW with
+    event time unless that is the clock.
 
     A dropped stream stays in the state, so that registrations over it can say why they fail.
     `interest_requests` is the interest in its rows that servers have requested, by predicate.

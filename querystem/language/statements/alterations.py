@@ -89,6 +89,9 @@ def _set_option(
         return SetRetain(retain, reader.take("CASCADE") is not None)
     if reader.take("AHEAD"):
         return SetAhead(read_duration(reader))
+    for word in ("SLACK", "LEAD", "CLOCK"):
+        if span := reader.take(word):
+            raise NotYet(f"ALTER STREAM … SET {word}", span, hint=_FORMS)
     raise SyntaxProblem(
         "only RETAIN and AHEAD can be set", reader.span, hint=_FORMS, reason="BAD_OPTION"
     )
