@@ -80,8 +80,8 @@ def decode(
 
     `before` is NOW of the stream before these rows, `reached` what they took it to. `schema` may be
     a later one than that of the batch: optional columns that the batch lacks, or that were added
-    after its `position`, have their default. Raise DecodeError for anything but exactly one batch of
-    the declared columns, and for values with another `digest`.
+    after its `position`, have their default. Raise DecodeError for anything but exactly one batch
+    of the declared columns, and for values with another `digest`.
     """
     batch = _read(schema, payload, position)
     if digest is not None and batch_digest(schema.name, batch) != digest:
