@@ -108,6 +108,13 @@ def decode(
     return pa.RecordBatch.from_arrays([*system, *declared], schema=stem_schema(schema))
 
 
+def count_earlier(payload: bytes, schema: StreamSchema, instant: int) -> int:
+    """Return how many rows of an encoded batch have an event time before an instant."""
+    with pa.ipc.open_stream(payload) as reader:
+        ts = reader.read_next_batch().column(schema.event_time)
+    return int((ts.view(pa.int64()).to_numpy() < instant).sum())
+
+
 def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:
     """Return the stem's column `_op` of a batch, and `_key` if the stream has a key."""
     if not schema.key:

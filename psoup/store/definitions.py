@@ -44,6 +44,7 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "lease": "microseconds for which the publisher is remembered after it; NULL is for ever",
         "rows": "number of rows in the payload; 0 for a heartbeat",
         "first_row_id": "row id of the first row in the payload; the others follow",
+        "late_rows": "rows that came after NOW of the stream had passed their ts",
         "min_ts": "least ts of the rows, if they have an event time",
         "max_ts": "greatest ts of the rows, or the instant of a heartbeat",
         "before": "how far the stream had come before the event; NULL if it had not",

@@ -13,6 +13,7 @@ from psoup.server.calls.publish import publish
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from tests.support.server.callers import new_call
+from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.machines import START, Machine, Machines
 from tests.support.server.process import received, rows_of
 
@@ -80,6 +81,22 @@ async def test_a_row_far_ahead_takes_now_no_further_than_lead(tmp_path: Path) ->
         assert await answer(core, "SELECT a FROM s") == (3299, [1, 3])
         await put(core, "s", 4, 3301)
         assert await answer(core, "SELECT a FROM s") == (3301, [1, 3, 2, 4])
+
+
+async def test_late_rows_are_counted_and_who_leads_is_named(tmp_path: Path) -> None:
+    world = Machines(tmp_path)
+    async with world.server(Machine("a")) as core:
+        await create(core, f"CREATE STREAM s {COLUMNS} ORDERED BY at SLACK 3 SECONDS")
+        for at in (-1, -5, -4, 5, -2, 1):
+            await put(core, "s", 1, at)
+        HandMadeEngine(core.store).step()
+    async with world.server(Machine("a")) as core:
+        await put(core, "s", 1, 0)
+        (stream,) = core.follower.state.streams.values()
+        # NOW is -4, -4, -4, 2, 2 and 2: the rows at -5, -2, 1 and 0 were late.
+        assert stream.late_rows == 4
+        assert stream.leap is not None
+        assert (stream.leap.owner, stream.leap.reached) == ("main", START + 2 * SECOND)
 
 
 async def test_forecasts_take_now_along(tmp_path: Path) -> None:

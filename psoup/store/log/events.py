@@ -301,7 +301,7 @@ class Data:
     `digest` is that of the payload's values. `request_digest` is that of what was sent, which a
     repeat must have.
     `mark` is a text of the publisher's own. `lease` is how long the publisher is remembered after
-    this batch, in microseconds; None is for ever.
+    this batch, in microseconds; None is for ever. `late_rows` came after NOW had passed their ts.
     """
 
     stream_id: int
@@ -318,6 +318,7 @@ class Data:
     payload: bytes | None
     mark: bytes | None = None
     lease: int | None = None
+    late_rows: int = 0
 
 
 Event: TypeAlias = (

@@ -319,8 +319,7 @@ class State:
 
     def _data(self, entry: Entry, event: Data, touched: Touched) -> None:
         stream = self.streams[event.stream_id]
-        high = event.first_row_id + event.rows
-        self.streams[stream.id] = replace(stream, high=high, reached=event.reached)
+        self.streams[stream.id] = stream.with_data(event, entry)
         if event.publisher:
             key = entry.tenant, entry.owner, event.publisher
             previous = self.publishers.get(key)
