@@ -21,6 +21,7 @@ from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
     Definition,
+    Function,
     Published,
     Registered,
     RegisteredMany,
@@ -95,6 +96,10 @@ class Client(Closing):
     def views(self) -> list[View]:
         """Return the views of the tenant that the caller may see."""
         return self._run(_flows.views(self._session))
+
+    def functions(self) -> list[Function]:
+        """Return the functions of the tenant that the caller may see."""
+        return self._run(_flows.functions(self._session))
 
     def stream(self, name: str) -> Stream:
         """Return one stream: its columns, its key, its retention. Raises NotFound."""

@@ -29,6 +29,7 @@ from client_sdk._wire.explanations import Explanation
 from client_sdk._wire.keys import AccessKey, NewKey
 from client_sdk._wire.models import (
     Definition,
+    Function,
     Registered,
     RegisteredMany,
     Registration,
@@ -139,6 +140,12 @@ def views(session: Session) -> Flow[list[View]]:
     request = pb.ListViewsRequest(tenant=session.tenant)
     reply, _ = yield from call(session, "ListViews", request, Repeat.READ)
     return [View.from_wire(message) for message in reply.views]
+
+
+def functions(session: Session) -> Flow[list[Function]]:
+    request = pb.ListViewsRequest(tenant=session.tenant)
+    reply, _ = yield from call(session, "ListViews", request, Repeat.READ)
+    return [Function.from_wire(message) for message in reply.functions]
 
 
 def stream(session: Session, name: str) -> Flow[Stream]:

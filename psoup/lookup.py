@@ -1,4 +1,5 @@
-"""Streams, views and registrations looked up by the names and handles that callers use."""
+"""Streams, views, functions and registrations looked up by the names and handles that callers
+use."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from dataclasses import dataclass
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from psoup.errors import NoSuchStream, NotAStream, RegistrationExpired, UnknownHandle
-from psoup.store import Registration, State, StreamState, ViewState
+from psoup.store import Registration, State, StreamState, ViewState, kind_of_view
 from psoup.store.state.leases import Expired
 from querystem.composites import ComposedStream
+from querystem.language import Named
 from querystem.query import Query
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 # Returns True if a caller may know that the stream or view with this id exists.
@@ -30,10 +33,11 @@ def find_stream(
     `visible`; NotAStream for the name of a view."""
     stream, view = state.find_stream(tenant, name.lower()), state.find_view(tenant, name.lower())
     if view is not None and visible(view.id):
+        kind = kind_of_view(view.definition)
         raise NotAStream(
-            f"{view.definition.name} is a view, not a stream",
+            f"{view.definition.name} is a {kind}, not a stream",
             got=view.definition.name,
-            hint="name one of the streams that the view reads",
+            hint="name one of the streams that the view reads" if kind == "view" else "",
         )
     if stream is None or not visible(stream.id):
         raise NoSuchStream(
@@ -42,24 +46,30 @@ def find_stream(
     return stream
 
 
-def find_view(state: State, tenant: str, name: str, visible: Visible = all_visible) -> ViewState:
-    """Return the live view with a name, in any case. Raise NoSuchStream, also if it is not
-    `visible`."""
+def find_view(
+    state: State, tenant: str, name: str, visible: Visible = all_visible, kind: str = "view"
+) -> ViewState:
+    """Return the live view, or the function if that is the `kind`, with a name, in any case. Raise
+    NoSuchStream, also if it is not `visible`."""
     view, stream = state.find_view(tenant, name.lower()), state.find_stream(tenant, name.lower())
-    if view is None or not visible(view.id):
-        is_stream = stream is not None and visible(stream.id)
-        hint = "it is a stream: DROP STREAM" if is_stream else "create it, or list them"
-        raise NoSuchStream(f"there is no view {name[:100]!r}", got=name[:100], hint=hint)
-    return view
+    other = ""
+    if stream is not None and visible(stream.id):
+        other = "stream"
+    if view is not None and visible(view.id):
+        other = kind_of_view(view.definition)
+        if other == kind:
+            return view
+    hint = f"it is a {other}: DROP {other.upper()}" if other else "create it, or list them"
+    raise NoSuchStream(f"there is no {kind} {name[:100]!r}", got=name[:100], hint=hint)
 
 
 def find_object(
     state: State, tenant: str, name: str, visible: Visible = all_visible
 ) -> StreamState | ViewState:
     """Return the live stream or view with a name, in any case. Raise NoSuchStream, also if it is
-    not `visible`."""
+    not `visible`; NotAStream for the name of a function."""
     view = state.find_view(tenant, name.lower())
-    if view is not None and visible(view.id):
+    if view is not None and visible(view.id) and isinstance(view.definition, ViewDefinition):
         return view
     return find_stream(state, tenant, name, visible)
 
@@ -93,7 +103,8 @@ def _is_of(registration: Registration | Expired, tenant: str, owner: str | None)
 
 
 class TenantStreams:
-    """The streams and views of a tenant by name; it records those that a text was bound to.
+    """The streams, views and functions of a tenant by name; it records those that a text was bound
+    to.
 
     A text can name what is `visible`. Names inside the views that it names are looked up in any
     case.
@@ -105,6 +116,8 @@ class TenantStreams:
         self._visible = visible
         self._streams: dict[str, StreamState] = {}
         self._views: dict[str, ViewState] = {}
+        self._functions: dict[str, ViewState] = {}
+        self._called: set[int] = set()
 
     @property
     def bound(self) -> StreamState:
@@ -119,6 +132,16 @@ class TenantStreams:
     def view_ids(self) -> tuple[int, ...]:
         """The views that the text was bound through, in the order of their look-ups."""
         return tuple(view.id for view in self._views.values())
+
+    @property
+    def function_ids(self) -> tuple[int, ...]:
+        """The functions that the text calls, itself or through views and other functions."""
+        return tuple(function.id for function in self._functions.values())
+
+    @property
+    def called_ids(self) -> frozenset[int]:
+        """The functions that the text calls itself."""
+        return frozenset(self._called)
 
     def stream(self, name: str) -> StreamState:
         return self._streams[name]
@@ -137,10 +160,11 @@ class TenantStreams:
 
     def ids_of(self, names: Iterable[str]) -> list[int]:
         """Return the ids of the streams and views with these names, which a text was bound to."""
-        ids = {name: view.id for name, view in self._views.items()} | self.ids
+        views = {**self._functions, **self._views}
+        ids = {name: view.id for name, view in views.items()} | self.ids
         return [ids[name] for name in names]
 
-    def find(self, name: str, visible: Visible) -> StreamSchema | ViewDefinition | None:
+    def find(self, name: str, visible: Visible) -> Named | None:
         stream = self._state.find_stream(self.tenant, name)
         if stream is not None:
             if not visible(stream.id):
@@ -150,14 +174,18 @@ class TenantStreams:
         view = self._state.find_view(self.tenant, name)
         if view is None or not visible(view.id):
             return None
-        self._views.setdefault(name, view)
+        kind = self._views if isinstance(view.definition, ViewDefinition) else self._functions
+        kind.setdefault(name, view)
         return view.definition
 
-    def find_visible(self, name: str) -> StreamSchema | ViewDefinition | None:
-        return self.find(name, self._visible)
+    def find_visible(self, name: str) -> Named | None:
+        source = self.find(name, self._visible)
+        if isinstance(source, FunctionDefinition):
+            self._called.add(self._functions[name].id)
+        return source
 
     def names(self) -> list[str]:
-        """Return the names that a text may use."""
+        """Return the names that a text may use in FROM, and those of functions."""
         entries = [*list(self._state.stream_names.items()), *list(self._state.view_names.items())]
         visible = [(name, id_) for (tenant, name), id_ in entries if tenant == self.tenant]
         return [name for name, id_ in visible if self._visible(id_)]
@@ -165,13 +193,13 @@ class TenantStreams:
 
 @dataclass(frozen=True, slots=True)
 class NameLookup:
-    """The look-up of names in a text, and of names inside the views that it names."""
+    """The look-up of names in a text, and of names inside the views and functions that it names."""
 
     streams: TenantStreams
 
-    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def __call__(self, name: str) -> Named | None:
         return self.streams.find_visible(name)
 
-    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def inside_views(self, name: str) -> Named | None:
         # Readers of a view need no permission for what it is made of; its maker had it.
         return self.streams.find(name, all_visible)

@@ -277,9 +277,14 @@ class Query:
         return tuple(leg.predicate_key for leg in self.legs)
 
     @cached_property
+    def inner_queries(self) -> tuple[Query, ...]:
+        """The queries inside it, outer ones first."""
+        return tuple(_inner_queries(self.source))
+
+    @cached_property
     def opened(self) -> tuple[Query, ...]:
         """The queries in FROM over which a caller may bring a window."""
-        return tuple(query for query in _inner_queries(self.source) if query.open)
+        return tuple(query for query in self.inner_queries if query.open)
 
     def with_legs(self, change: Callable[[Leg], Leg]) -> Query:
         """Return this query with each leg changed, in the order of `legs`."""

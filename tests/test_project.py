@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "6170bca5cd99b0509bd13994aa5856366678b322ca0e961722226283d30b455b"
+WIRE = "6248dd3e23795fd630b3f6e79d182ecfab1e5e7870f385bd55558953a546a520"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

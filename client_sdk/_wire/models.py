@@ -152,6 +152,27 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Function:
+    """A function as the store describes it: a name for an expression over `parameters`, whose value
+    has this `type`.
+
+    `over` are the functions that it calls, itself or through others.
+    """
+
+    name: str
+    id: int
+    parameters: tuple[Column, ...]
+    type: str
+    sql: str
+    over: tuple[str, ...]
+
+    @classmethod
+    def from_wire(cls, message: pb.Function) -> Function:
+        parameters, over = columns_of(message.parameters), tuple(message.over)
+        return cls(message.name, message.id, parameters, message.type, message.sql, over)
+
+
+@dataclass(frozen=True, slots=True)
 class EndedRegistration:
     """A registration over a stream or view that was dropped."""
 
@@ -162,7 +183,8 @@ class EndedRegistration:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What ended with a stream or view that was dropped, as far as the caller may see it.
+    """What ended with a stream, view or function that was dropped, as far as the caller may see it.
+    `views` are views and functions.
 
     The store names at most 100 of a kind, and counts all.
     """
@@ -195,12 +217,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a statement defined: the stream or view after a CREATE, or before a DROP, else None.
+    """What a statement defined: the stream, view or function after a CREATE, or before a DROP, else
+    None.
 
-    `ended` is what ended with a stream or view that was dropped.
+    `ended` is what ended with what was dropped.
     """
 
-    defined: Stream | View | None
+    defined: Stream | View | Function | None
     position: bytes
     notes: tuple[str, ...]
     ended: Ended = Ended()
@@ -219,10 +242,19 @@ class Definition:
             raise TypeError("no view was defined")
         return self.defined
 
+    @property
+    def function(self) -> Function:
+        """The function. Raises TypeError if none was defined."""
+        if not isinstance(self.defined, Function):
+            raise TypeError("no function was defined")
+        return self.defined
+
     @classmethod
     def from_wire(cls, message: pb.DefineResponse) -> Definition:
-        defined: Stream | View | None = None
-        if message.HasField("view"):
+        defined: Stream | View | Function | None = None
+        if message.HasField("function"):
+            defined = Function.from_wire(message.function)
+        elif message.HasField("view"):
             defined = View.from_wire(message.view)
         elif message.HasField("stream"):
             defined = Stream.from_wire(message.stream)

@@ -22,6 +22,7 @@ from psoup.cli import (
     credentials,
     erase,
     explain,
+    functions,
     health,
     keys,
     policies,
@@ -41,6 +42,7 @@ from psoup.cli import (
     views,
 )
 from psoup.cli.connection import Connection
+from psoup.cli.priority import begin_process
 from psoup.cli.problems import ProblemGroup
 
 EPILOG = """
@@ -169,6 +171,7 @@ cli.add_command(serve.server)
 cli.add_command(serve.engine)
 cli.add_command(streams.stream)
 cli.add_command(views.view)
+cli.add_command(functions.function)
 cli.add_command(policies.policy)
 cli.add_command(publish.publish)
 cli.add_command(publishers.publisher)
@@ -201,4 +204,5 @@ cli.add_command(administer.audit)
 
 
 def main() -> None:
+    begin_process()
     cli(prog_name="psoup")

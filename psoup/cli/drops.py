@@ -1,4 +1,4 @@
-"""Lines that say what ended together with a dropped stream or view."""
+"""Lines that say what ended together with a dropped stream, view or function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def note_ended(ended: Ended) -> None:
         f"{query.client_key or query.handle.hex()} of {query.owner}"
         for query in ended.registrations
     ]
-    _note("views", ended.views, ended.view_count)
+    _note("views and functions", ended.views, ended.view_count)
     _note("row policies", ended.policies, ended.policy_count)
     _note("grants", grants, ended.grant_count)
     _note("queries that can no longer be answered", queries, ended.registration_count)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from client_sdk import Column, Stream, View
+from client_sdk import Column, Function, Stream, View
 from psoup.cli.connection import Connection
 from psoup.cli.drops import note_ended
 from psoup.cli.output import SentenceGroup, counted, echo, grid, note
@@ -37,7 +37,7 @@ def create(connection: Connection, sql: str | None, file: Path | None) -> None:
     """
     with connection.client() as client:
         definition = client.define(sql_text(sql, file))
-    if definition.defined is None:
+    if definition.defined is None or isinstance(definition.defined, Function):
         note("done", *definition.notes)
         return
     columns = counted(len(definition.defined.columns), "column")

@@ -183,6 +183,7 @@ class Acting:
         of a query names itself, which was bound to `streams`."""
         named = named_objects(query)
         self.demand(state, streams.ids_of(named.streams | named.views))
+        self.demand(state, sorted(streams.called_ids), (Action.READ,))
 
     # ---- registrations
 
@@ -266,7 +267,7 @@ def demand_operator(acting: Acting, doing: str) -> None:
 
 
 def name_of(state: State, object_id: int) -> str:
-    """Return the name of a stream or view, or ALL."""
+    """Return the name of a stream, view or function, or ALL."""
     if not object_id:
         return "ALL"
     view = state.views.get(object_id)

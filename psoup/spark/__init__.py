@@ -4,6 +4,7 @@
 
     spark.dataSource.register(PsoupDataSource)
     spark.read.format("psoup").option("target", "store:7181").option("key", "dear").load()
+    spark.readStream.format("psoup").option("target", "store:7181").option("stream", "s").load()
     frame.write.format("psoup").option("target", "store:7181").option("stream", "trades").save()
 
 It needs pyspark and the client SDK, and nothing of the server.

@@ -11,6 +11,7 @@ from client_sdk import DEFAULT_TARGET, Client, Credentials
 _CREDENTIALS = {"token_file": "token_file", "tls_ca": "ca", "tls_cert": "cert", "tls_key": "key"}
 _CONNECTION = ("target", "tenant", "owner", "tls", *_CREDENTIALS)
 _READING = ("stream", "key", "sql", "window")
+_STREAMING = ("from", "failondataloss", "maxrowspertrigger")
 _WRITING = ("stream", "publisher", "staging")
 # Options that Spark itself reads, and hands on.
 _SPARK = frozenset({"path", "checkpointlocation", "querieddatasource"})
@@ -27,10 +28,12 @@ class SparkOptions:
     def of(cls, options: Mapping[str, str]) -> SparkOptions:
         """Raises ValueError for an option that there is not."""
         values = {name.lower().replace("-", "_"): value for name, value in options.items()}
-        unknown = values.keys() - {*_CONNECTION, *_READING, *_WRITING} - _SPARK
+        names = {*_CONNECTION, *_READING, *_STREAMING, *_WRITING}
+        unknown = values.keys() - names - _SPARK
         if unknown:
-            names = ", ".join(sorted({*_CONNECTION, *_READING, *_WRITING}))
-            raise ValueError(f'format("psoup") has no option {min(unknown)}; it has {names}')
+            raise ValueError(
+                f'format("psoup") has no option {min(unknown)}; it has {", ".join(sorted(names))}'
+            )
         return cls(values)
 
     def get(self, name: str) -> str:
@@ -38,7 +41,7 @@ class SparkOptions:
 
     @property
     def stream(self) -> str:
-        """The stream to write to. Raises ValueError if it is missing."""
+        """The stream to write to, or to follow. Raises ValueError if it is missing."""
         if not (name := self.get("stream")):
             raise ValueError('give .option("stream", NAME)')
         return name

@@ -117,5 +117,5 @@ class AnswerReader(DataSourceReader):
             return client.ask_stream(question.sql)
         names = ", ".join(f'"{name}"' for name in self.names)
         where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        text = f"SELECT {names} FROM {question.stream}{where}"
+        text = f'SELECT {names} FROM "{question.stream}"{where}'
         return client.ask_stream(text, parameters=self.parameters)

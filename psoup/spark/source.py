@@ -10,11 +10,14 @@ from pyspark.sql.types import StructType
 
 from psoup.spark.options import SparkOptions
 from psoup.spark.reading import AnswerReader, SparkQuestion
+from psoup.spark.streaming import StreamReader
 from psoup.spark.writing import BatchWriter, StreamWriter
 
 
 class PsoupDataSource(DataSource):
-    """Reads a stream (`stream`), an answer (`key`) or a query (`sql`); writes into a stream."""
+    """Reads a stream (`stream`), an answer (`key`) or a query (`sql`); follows a stream; writes
+    into one.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -28,6 +31,9 @@ class PsoupDataSource(DataSource):
 
     def reader(self, schema: StructType) -> AnswerReader:
         return AnswerReader(SparkOptions.of(self.options), schema.fieldNames())
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        return StreamReader(SparkOptions.of(self.options), schema.fieldNames())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         _refuse_overwrite(overwrite)

@@ -44,6 +44,7 @@ from psoup.store.log.events import (
     ViewCreated,
     ViewEnded,
     WriterStarted,
+    ZoneDefined,
 )
 from psoup.store.log.log import Log
 from psoup.store.log.position import START, Position
@@ -55,7 +56,7 @@ from psoup.store.state.registration import Registration
 from psoup.store.state.state import State
 from psoup.store.state.streams import AcceptedBatch, StreamState
 from psoup.store.state.touched import Touched
-from psoup.store.state.views import ViewState, views_over
+from psoup.store.state.views import ViewState, kind_of_view, views_over
 from psoup.store.state.writers import WriterMarks
 from psoup.store.store import Store
 
@@ -121,5 +122,7 @@ __all__ = [
     "ViewState",
     "WriterMarks",
     "WriterStarted",
+    "ZoneDefined",
+    "kind_of_view",
     "views_over",
 ]

@@ -33,6 +33,7 @@ from psoup.store.log.events import (
 from psoup.store.state.access import AccessValue, FilledPolicy, Grant, Hook, Key, Policy, Quota
 from psoup.store.state.erasures import ids_from_text
 from psoup.store.state.state import State
+from psoup.store.state.views import kind_of_view
 
 _ADMINISTRATIVE = (
     StreamCreated,
@@ -114,9 +115,10 @@ def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, 
         case StreamEnded(stream_id):
             yield tenant, "drop stream", _name(state, stream_id), f"stream {stream_id}"
         case ViewCreated(view_id, definition):
-            yield tenant, "create view", definition.name, definition.text
+            yield tenant, f"create {kind_of_view(definition)}", definition.name, definition.text
         case ViewEnded(view_id):
-            yield tenant, "drop view", _name(state, view_id), f"view {view_id}"
+            kind = kind_of_view(state.views[view_id].definition)
+            yield tenant, f"drop {kind}", _name(state, view_id), f"{kind} {view_id}"
         case AccessPut(values):
             for value in values:
                 yield from _changed(state, tenant, value, ended=False)

@@ -137,18 +137,20 @@ class DefineRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class DefineResponse(_message.Message):
-    __slots__ = ("stream", "position", "notes", "view", "ended")
+    __slots__ = ("stream", "position", "notes", "view", "ended", "function")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
     stream: Stream
     position: bytes
     notes: _containers.RepeatedScalarFieldContainer[str]
     view: View
     ended: Ended
-    def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
+    function: Function
+    def __init__(self, stream: _Optional[_Union[Stream, _Mapping]] = ..., position: _Optional[bytes] = ..., notes: _Optional[_Iterable[str]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., function: _Optional[_Union[Function, _Mapping]] = ...) -> None: ...
 
 class Ended(_message.Message):
     __slots__ = ("views", "policies", "grants", "registrations", "policy_count", "grant_count", "registration_count", "view_count")
@@ -286,6 +288,22 @@ class View(_message.Message):
     over: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., sql: _Optional[str] = ..., over: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Function(_message.Message):
+    __slots__ = ("name", "id", "parameters", "type", "sql", "over")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    parameters: _containers.RepeatedCompositeFieldContainer[Column]
+    type: str
+    sql: str
+    over: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parameters: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., type: _Optional[str] = ..., sql: _Optional[str] = ..., over: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ListViewsRequest(_message.Message):
     __slots__ = ("tenant",)
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -293,10 +311,12 @@ class ListViewsRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ...) -> None: ...
 
 class ListViewsResponse(_message.Message):
-    __slots__ = ("views",)
+    __slots__ = ("views", "functions")
     VIEWS_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
     views: _containers.RepeatedCompositeFieldContainer[View]
-    def __init__(self, views: _Optional[_Iterable[_Union[View, _Mapping]]] = ...) -> None: ...
+    functions: _containers.RepeatedCompositeFieldContainer[Function]
+    def __init__(self, views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., functions: _Optional[_Iterable[_Union[Function, _Mapping]]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("tenant", "owner", "client_key", "sql", "parameters", "lease", "replace", "checksum")

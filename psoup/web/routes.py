@@ -68,7 +68,9 @@ ROUTES: tuple[Route, ...] = (
         ("tenant", "owner"),
         tuple(BATCH_FORMS),
     ),
-    Route("GET", "/v1/views", "ListViews", resources.views, "The views.", ("tenant",)),
+    Route(
+        "GET", "/v1/views", "ListViews", resources.views, "The views and functions.", ("tenant",)
+    ),
     Route(
         "POST",
         "/v1/define",

@@ -1,5 +1,5 @@
-"""Objects that end when a stream or a view is dropped: the views over it, the grants on both, and a
-stream's row policies."""
+"""Objects that end when a stream, a view or a function is dropped: the views and functions over it,
+the grants on them, and a stream's row policies."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _MAX_LISTED_VIEWS = 10
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The objects that ended with a stream or a view, or with the change of a stream. Of a drop,
-    `registrations` is None: they end as soon as they are used."""
+    """The objects that ended with a stream, view or function, or with the change of a stream.
+    `views` are views and functions. Of a drop, `registrations` is None: they end as soon as they
+    are used."""
 
     views: tuple[ViewState, ...]
     policies: tuple[Policy, ...]
@@ -40,7 +41,8 @@ def check_policies(state: State, stream: StreamState, administers: bool) -> None
 def end_with(
     draft: CommitDraft, id_: int, name: str, tenant: str, owner: str, cascade: bool
 ) -> Ended:
-    """End the views over a stream or a view, outermost first, and all grants on them and on it.
+    """End the views and functions over what is dropped, outermost first, and all grants on them and
+    on it.
 
     Return what ended, and the policies that will end with a stream. The caller appends the end of
     the stream or view itself. Raise NamedByViews if there are views and `cascade` is False.

@@ -19,6 +19,7 @@ from psoup.store import (
     StreamCreated,
     StreamEnded,
     StreamState,
+    kind_of_view,
 )
 from psoup.write.conditions import Conditions
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
@@ -48,10 +49,10 @@ class Define:
 
 
 def check_free(state: State, tenant: str, name: str) -> None:
-    """Raise StreamExists if a stream or a view has the name."""
+    """Raise StreamExists if a stream, a view or a function has the name."""
     stream, view = state.find_stream(tenant, name), state.find_view(tenant, name)
     if stream is not None or view is not None:
-        kind = "stream" if view is None else "view"
+        kind = "stream" if view is None else kind_of_view(view.definition)
         raise StreamExists(
             f"there is a {kind} {name} already", hint="drop it first, or choose another name"
         )

@@ -1,4 +1,4 @@
-"""Proposals that create and drop views."""
+"""Proposals that create and drop views and functions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from psoup.write.ids import new_id
 from psoup.write.quotas import check_objects
 from psoup.write.registrations import check_views
 from psoup.write.streams import check_free
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 
 @dataclass(frozen=True, slots=True)
 class DefineView:
-    """Proposal to create a view. `streams` and `views` are the ids that its query was bound to,
-    directly or through the views it names."""
+    """Proposal to create a view or a function. `streams`, and `views` with functions, are the ids
+    that its text was bound to, directly or through what it names."""
 
     tenant: str
     owner: str
-    definition: ViewDefinition
+    definition: ViewDefinition | FunctionDefinition
     streams: Sequence[int]
     views: Sequence[int]
     chain: Chain | None = None
@@ -46,16 +47,18 @@ class DefineView:
 
 @dataclass(frozen=True, slots=True)
 class EndView:
-    """Proposal to drop the live view of a name, and with `cascade` first the views over it."""
+    """Proposal to drop the live view or function of a name, and with `cascade` first the views and
+    functions over it."""
 
     tenant: str
     owner: str
     name: str
     cascade: bool = False
+    kind: str = "view"
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> tuple[ViewState, Position, Ended]:
-        view = find_view(draft.state, self.tenant, self.name)
+        view = find_view(draft.state, self.tenant, self.name, kind=self.kind)
         ended = end_with(draft, view.id, self.name, self.tenant, self.owner, self.cascade)
         return view, draft.append(self.tenant, self.owner, ViewEnded(view.id)), ended

@@ -6,7 +6,7 @@ The folders are the pipeline; each imports only those above it.
     tokens         scan (dialect), names and types, literals, durations
     syntax         parse: frames (windows set apart), grammar, refreshes; windows; refusals
     normal_form    normal, rewrite (other columns), texts (what a person reads)
-    expressions    bind: scope, coerce, functions, conditions, time_arithmetic, clocks
+    expressions    bind: scope, coerce, functions, conditions, time_arithmetic, clocks, user_calls
     queries        select ─> blocks                 SELECT, and what stands inside
                              ├─> sources            FROM: references, lookups, inlining (views)
                              ├─> clauses, groups    the other clauses
@@ -15,7 +15,8 @@ The folders are the pipeline; each imports only those above it.
     templates      template: filling, push          values filled in, conditions pushed down
                    rows, predicate_texts            one text with many rows of values
                    cache                            a text like earlier ones is not parsed
-    statements     definitions (CREATE, DROP), alterations, views, policies, grants, erasures
+    statements     definitions (CREATE, DROP), alterations, views, functions, policies, grants,
+                   erasures
 
 Everything here raises `QueryError` and nothing else for a text that it refuses.
 """
@@ -40,7 +41,7 @@ from querystem.language.normal_form.texts import (
     refresh_text,
     window_text,
 )
-from querystem.language.queries.references import Lookup, Names
+from querystem.language.queries.references import Lookup, Named, Names
 from querystem.language.statements.alterations import AddColumn, AlterStream, SetAhead, SetRetain
 from querystem.language.statements.definitions import (
     CreatePolicy,
@@ -56,6 +57,12 @@ from querystem.language.statements.definitions import (
     view_sql,
 )
 from querystem.language.statements.erasures import ErasedRows, EraseRows, bind_erase
+from querystem.language.statements.functions import (
+    CreateFunction,
+    DropFunction,
+    bind_function_definition,
+    function_sql,
+)
 from querystem.language.statements.grants import GrantActions
 from querystem.language.statements.policies import (
     PolicyCondition,
@@ -75,9 +82,11 @@ __all__ = [
     "AlterStream",
     "BindProblem",
     "BoundRows",
+    "CreateFunction",
     "CreatePolicy",
     "CreateStream",
     "CreateView",
+    "DropFunction",
     "DropPolicy",
     "DropStream",
     "DropView",
@@ -85,6 +94,7 @@ __all__ = [
     "ErasedRows",
     "GrantActions",
     "Lookup",
+    "Named",
     "Names",
     "NotYet",
     "PolicyCondition",
@@ -104,6 +114,7 @@ __all__ = [
     "UnknownStream",
     "WindowProblem",
     "bind_erase",
+    "bind_function_definition",
     "bind_policy",
     "bind_query",
     "bind_rows",
@@ -112,6 +123,7 @@ __all__ = [
     "bring_window",
     "expression_text",
     "filled_policy",
+    "function_sql",
     "leg_window_text",
     "parse_statement",
     "policy_sql",

@@ -43,6 +43,16 @@ def test_a_view_lives_and_dies(tmp_path: Path) -> None:
         run("view", "drop", "dear", "--cascade", "--yes")
         assert "no views yet" in run("view", "list").stderr
         assert "dropped" in run("invoke", "mine", code=1).stderr
+        assert "no functions yet" in run("function", "list").stderr
+        created = run("function", "create", "CREATE FUNCTION euro(x DOUBLE) AS x * 0.89")
+        assert "function euro(x DOUBLE): DOUBLE" in created.stderr
+        run("stream", "create", "CREATE FUNCTION twice(x DOUBLE) AS euro(x) * 2")
+        assert re.search(r"twice\(x DOUBLE\)\W+DOUBLE\W+euro", run("function", "list").stdout)
+        assert "AS euro(x) * 2" in run("function", "show", "twice").stdout
+        assert "no function dear" in run("function", "show", "dear", code=1).stderr
+        assert "named by twice" in run("function", "drop", "euro", "--yes", code=1).stderr
+        dropped = run("function", "drop", "euro", "--cascade", "--yes")
+        assert "views and functions: twice" in dropped.stderr
         run("view", "create", "CREATE VIEW dear AS SELECT symbol FROM trades")
         run("stream", "drop", "trades", "--cascade", "--yes")
         assert "no views yet" in run("view", "list").stderr

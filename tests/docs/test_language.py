@@ -24,21 +24,26 @@ from querystem.kernel import evaluate
 from querystem.language import (
     AddColumn,
     AlterStream,
+    CreateFunction,
     CreatePolicy,
     CreateStream,
     CreateView,
+    DropFunction,
     DropStream,
     DropView,
     EraseRows,
+    Named,
     QueryError,
     SetRetain,
     bind_erase,
+    bind_function_definition,
     bind_policy,
     bind_query,
     bind_view,
     bind_window,
     parse_statement,
 )
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 from tests.oracle.refresh import Event, History
 from tests.support.docs.markdown import ROOT, blocks, code, read, table
@@ -54,9 +59,9 @@ class Catalog:
 
     def __init__(self) -> None:
         self.schemas: dict[str, StreamSchema] = {}
-        self.views: dict[str, ViewDefinition] = {}
+        self.views: dict[str, ViewDefinition | FunctionDefinition] = {}
 
-    def lookup(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def lookup(self, name: str) -> Named | None:
         return self.schemas.get(name) or self.views.get(name)
 
     def run(self, text: str) -> None:
@@ -71,6 +76,8 @@ class Catalog:
                 self.schemas[schema.name] = schema
             case CreateView():
                 self.views[statement.name] = bind_view(text, statement, self.lookup)
+            case CreateFunction():
+                self.views[statement.name] = bind_function_definition(text, statement, self.lookup)
             case CreatePolicy():
                 bind_policy(text, statement, self.lookup)
             case EraseRows():
@@ -83,7 +90,7 @@ class Catalog:
                 self.schemas[name] = dataclasses.replace(self.schemas[name], retain=retain)
             case DropStream(name):
                 del self.schemas[name]
-            case DropView(name):
+            case DropView(name) | DropFunction(name):
                 del self.views[name]
 
 

@@ -96,6 +96,6 @@ def test_the_page_runs_as_written(
             f'.option("target", "{shared_server.address}").option("tenant", "{tenant}")',
         )
         # The JVM has a folder of its own.
-        for folder in ("incoming", "checkpoint", "by-hand"):
+        for folder in ("incoming", "checkpoint", "by-hand", "door-rows", "door-checkpoint"):
             text = text.replace(f'"{folder}"', f'"{tmp_path / folder}"')
         exec(text, names)

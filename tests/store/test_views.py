@@ -28,6 +28,7 @@ from psoup.store import (
     views_over,
 )
 from psoup.store.log.events import MANY
+from querystem.user_functions import FunctionDefinition
 from querystem.views import Delivery, ViewDefinition
 from tests.support.tables import epoch_of, write_changes
 
@@ -96,7 +97,8 @@ def test_fold() -> None:
     assert state.view_names == {("main", "fast"): 2, ("main", "faster"): 4}
     assert state.views[3].dropped and not state.views[4].dropped
     newest = state.find_view("main", "faster")
-    assert newest is not None and newest.definition.delivery is Delivery.COMPLETE
+    assert newest is not None and isinstance(newest.definition, ViewDefinition)
+    assert newest.definition.delivery is Delivery.COMPLETE
     assert state.find_view("other", "fast") is None
     through = {
         registration.handle: registration.views for registration in state.registrations.values()
@@ -160,3 +162,26 @@ def test_views_over_stand_before_what_they_are_over() -> None:
     ]
     assert [view_state.definition.name for view_state in views_over(state.views, 3)] == ["e", "c"]
     assert views_over(state.views, 6) == []
+
+
+def test_functions_are_read_back_from_the_log_and_from_the_tables(store: Store) -> None:
+    parameters, text = (Column("x", BIGINT),), "x + 1"
+    names = [(2, "more", ()), (3, "most", (2,))]
+    events: list[Event] = [
+        ViewCreated(id_, FunctionDefinition(name, parameters, text, BIGINT), over)
+        for id_, name, over in names
+    ]
+    written = [
+        Entry(Position(1, n), 100 + n, "main", "main", event)
+        for n, event in enumerate([*events, ViewEnded(3)])
+    ]
+    store.log.append(1, written)
+    assert store.log.read(1)[:-1] == written
+    state, touched, versions = State(), Touched(), dict[str, int]()
+    for entry in written:
+        state.apply(entry, touched)
+    assert [function.id for function in views_over(state.views, 2)] == []
+    write_changes(store, state, touched, versions)
+    loaded = store.state(epoch_of(state, versions))
+    assert loaded.view_names == state.view_names == {("main", "more"): 2}
+    assert _without_position(loaded) == _without_position(state)

@@ -232,7 +232,7 @@ def enters_by_time(window: Window, schema: StreamSchema) -> bool:
     """Return True if rows of a stream that are stored already may enter the window later."""
     if not isinstance(window, TimeWindow):
         return False
-    gap = window.end is not None and window.end.relative and window.end.offset < 1
+    gap = window.end is not None and window.end.relative and window.end.nearest < 1
     return gap or window.slide is not None or schema.rows_wait
 
 

@@ -296,12 +296,10 @@ def _set_state(state: State, clock: int) -> None:
     state.jumps = state.jumps.until(clock)
     state.leases.outages = outages_until(state.leases.outages, clock)
     for stream in list(state.streams.values()):
-        farthest, leap = _farthest(stream.schema, clock), stream.leap
-        if leap is not None:
-            stamp, instant = min(leap.stamp, clock), _least(leap.reached, farthest)
-            leap = replace(leap, stamp=stamp, reached=instant)
-        reached = _least(stream.reached, farthest)
-        state.streams[stream.id] = replace(stream, reached=reached, leap=leap)
+        reached = _least(stream.reached, _farthest(stream.schema, clock))
+        leap = stream.leap
+        right = leap is not None and leap.stamp <= clock
+        state.streams[stream.id] = replace(stream, reached=reached, leap=leap if right else None)
     ids = {stream.id for stream in state.streams.values() if stream.schema.ts_is_stamp}
     holes = tuple(
         replace(hole, ts_lo=_least(hole.ts_lo, clock), ts_hi=_least(hole.ts_hi, clock))

@@ -32,15 +32,18 @@ from querystem.expressions import predicate_key
 from querystem.index.trial import try_predicate
 from querystem.language import (
     AlterStream,
+    CreateFunction,
     CreatePolicy,
     CreateStream,
     CreateView,
+    DropFunction,
     DropPolicy,
     DropStream,
     DropView,
     EraseRows,
     GrantActions,
     Statement,
+    bind_function_definition,
     bind_policy,
     bind_query,
     bind_view,
@@ -74,13 +77,19 @@ async def define(core: Core, call: Call, request: pb.DefineRequest) -> pb.Define
     state = core.follower.state
     response = pb.DefineResponse(
         position=core.positions.encode(defined.position),
-        notes=statement.notes if isinstance(statement, CreateStream | AlterStream) else (),
+        notes=statement.notes
+        if isinstance(statement, CreateStream | AlterStream | CreateFunction)
+        else (),
     )
     response.notes.extend(defined.notes)
     if isinstance(defined.object, StreamState):
         response.stream.CopyFrom(stream_message(core.follower.view, defined.object, acting))
     elif defined.object is not None:
-        response.view.CopyFrom(view_message(state, defined.object, acting))
+        message = view_message(state, defined.object, acting)
+        if isinstance(message, pb.View):
+            response.view.CopyFrom(message)
+        else:
+            response.function.CopyFrom(message)
     if defined.object is not None and defined.ended is not None:
         response.ended.CopyFrom(ended_message(state, defined.object, defined.ended, acting))
     return response
@@ -100,10 +109,15 @@ async def _run(core: Core, call: Call, acting: Acting, sql: str, statement: Stat
         case CreateView():
             acting.demand(state)
             return Defined(*await _create_view(core, call, acting, sql, statement))
+        case CreateFunction():
+            acting.demand(state)
+            return Defined(*await _create_function(core, call, acting, sql, statement))
         case AlterStream():
             return await _alter(core, call, acting, statement)
         case DropView(name, _, cascade):
             return await _end_view(core, call, acting, name, cascade)
+        case DropFunction(name, _, cascade):
+            return await _end_view(core, call, acting, name, cascade, "function")
         case DropStream(name, _, cascade):
             if state.find_view(tenant, name) is not None:
                 return await _end_view(core, call, acting, name, cascade)
@@ -135,11 +149,14 @@ async def _alter(core: Core, call: Call, acting: Acting, statement: AlterStream)
     return Defined(altered.stream, altered.position, ended, notes)
 
 
-async def _end_view(core: Core, call: Call, acting: Acting, name: str, cascade: bool) -> Defined:
+async def _end_view(
+    core: Core, call: Call, acting: Acting, name: str, cascade: bool, kind: str = "view"
+) -> Defined:
+    """Drop a view, or a function if that is the `kind`."""
     state = core.follower.state
-    view = find_view(state, acting.tenant, name, acting.visible(state))
+    view = find_view(state, acting.tenant, name, acting.visible(state), kind)
     _check_drop(state, acting, view.id, name)
-    proposal = EndView(acting.tenant, acting.owner, name, cascade)
+    proposal = EndView(acting.tenant, acting.owner, name, cascade, kind)
     return Defined(*await core.submit(call, proposal))
 
 
@@ -201,9 +218,24 @@ async def _create_view(
         limit = core.settings.query_bytes
         view = bind_view(sql, statement, streams.lookup, max_text=limit, names=streams.names)
         named = named_objects(bind_query(view.text, streams.lookup, {}, max_text=limit))
-        objects = streams.ids_of(named.streams | named.views)
+        objects = [*streams.ids_of(named.streams | named.views), *sorted(streams.called_ids)]
         acting.demand(core.follower.state, objects, (Action.READ,))
-        return DefineView(tenant, owner, view, tuple(streams.ids.values()), streams.view_ids)
+        over = (*streams.view_ids, *streams.function_ids)
+        return DefineView(tenant, owner, view, tuple(streams.ids.values()), over)
+
+    return await _submit_bound(core, call, acting, bound)
+
+
+async def _create_function(
+    core: Core, call: Call, acting: Acting, sql: str, statement: CreateFunction
+) -> tuple[ViewState, Position]:
+    """Bind a function to the present functions; again if one of them ends in between."""
+
+    def bound(streams: TenantStreams) -> DefineView:
+        limit = core.settings.query_bytes
+        function = bind_function_definition(sql, statement, streams.lookup, max_text=limit)
+        acting.demand(core.follower.state, sorted(streams.called_ids), (Action.READ,))
+        return DefineView(acting.tenant, acting.owner, function, (), streams.function_ids)
 
     return await _submit_bound(core, call, acting, bound)
 
@@ -216,6 +248,7 @@ async def _create_policy(
     def bound(streams: TenantStreams) -> DefinePolicy:
         limit = core.settings.query_bytes
         condition = bind_policy(sql, statement, streams.lookup, max_text=limit, names=streams.names)
+        acting.demand(core.follower.state, sorted(streams.called_ids), (Action.READ,))
         stream = streams.stream(statement.stream)
         # A condition that can't be evaluated would hide every row of the stream, so it is tried
         # first.

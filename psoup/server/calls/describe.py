@@ -53,13 +53,17 @@ async def describe_stream(core: Core, call: Call, request: pb.DescribeStreamRequ
 
 
 async def list_views(core: Core, call: Call, request: pb.ListViewsRequest) -> pb.ListViewsResponse:
-    """Return the views that the caller may know of, by name."""
+    """Return the views and the functions that the caller may know of, by name."""
     acting = call.acting(request)
     await core.follower.catch_up()
     state = core.follower.state
     visible, ids = acting.visible(state), _sorted(state.view_names, acting.tenant)
     views = [state.views[id_] for id_ in ids if visible(id_)]
-    return pb.ListViewsResponse(views=[view_message(state, view, acting) for view in views])
+    messages = [view_message(state, view, acting) for view in views]
+    return pb.ListViewsResponse(
+        views=[message for message in messages if isinstance(message, pb.View)],
+        functions=[message for message in messages if isinstance(message, pb.Function)],
+    )
 
 
 def _sorted(names: Mapping[tuple[str, str], int], tenant: str) -> list[int]:

@@ -31,8 +31,16 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.drops import Ended
 from psoup.write.leases import LeaseKeeper
-from querystem.language import leg_window_text, policy_sql, refresh_text, stream_sql, view_sql
+from querystem.language import (
+    function_sql,
+    leg_window_text,
+    policy_sql,
+    refresh_text,
+    stream_sql,
+    view_sql,
+)
 from querystem.query import Leg, Query
+from querystem.user_functions import FunctionDefinition
 from results.id_sets import intersect, size
 
 PAGE = 1000
@@ -114,16 +122,27 @@ def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stre
     return message
 
 
-def view_message(state: State, view: ViewState, acting: Acting) -> pb.View:
-    """Return a view. Callers who see all that it is over get its text."""
+def view_message(state: State, view: ViewState, acting: Acting) -> pb.View | pb.Function:
+    """Return a view or a function. Callers who see all that it is over get its text."""
     definition, visible = view.definition, acting.visible(state)
     visible_ids = [id_ for id_ in view.over if visible(id_)]
+    has_text = len(visible_ids) == len(view.over)
+    over = sorted(name_of(state, id_) for id_ in visible_ids)
+    if isinstance(definition, FunctionDefinition):
+        return pb.Function(
+            name=definition.name,
+            id=view.id,
+            parameters=columns_message(definition.parameters),
+            type=str(definition.type),
+            sql=function_sql(definition) if has_text else "",
+            over=over,
+        )
     return pb.View(
         name=definition.name,
         id=view.id,
         columns=columns_message(definition.columns),
-        sql=view_sql(definition) if len(visible_ids) == len(view.over) else "",
-        over=sorted(name_of(state, id_) for id_ in visible_ids),
+        sql=view_sql(definition) if has_text else "",
+        over=over,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules
 from psoup.store.errors import UnsupportedFormat
 from psoup.store.layout import LOG
 from psoup.store.log.access_events import AccessEnded, AccessPut, access_body, read_access
@@ -43,9 +44,11 @@ from psoup.store.log.events import (
     ViewCreated,
     ViewEnded,
     WriterStarted,
+    ZoneDefined,
 )
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 # The kinds that can't be read without their payload.
@@ -96,6 +99,9 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("alter", stream_id, version=version, schema=schema.to_json())
         case StreamEnded(stream_id):
             return _definition("drop", stream_id)
+        case ViewCreated(view_id, FunctionDefinition() as function, over):
+            form = function.to_json()
+            return _definition("create_function", view_id, function=form, over=over)
         case ViewCreated(view_id, definition, over):
             return _definition("create_view", view_id, view=definition.to_json(), over=over)
         case ViewEnded(view_id):
@@ -114,6 +120,8 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("writer", None, mark=mark)
         case RowsErased(stream_id, rows, digest, salt):
             return _definition("erase", stream_id, rows=rows, digest=digest, salt=salt)
+        case ZoneDefined(rules):
+            return _definition("zone", None, **rules.to_json())
         case Denied():
             return _definition("denied", None, **asdict(event))
         case PublishersForgotten():
@@ -169,6 +177,10 @@ def _event(row: Mapping[str, Any]) -> Event:
             body = json.loads(row["body"])
             view = ViewDefinition.from_json(body["view"])
             return ViewCreated(stream_id, view, tuple(body["over"]))
+        case "create_function":
+            body = json.loads(row["body"])
+            function = FunctionDefinition.from_json(body["function"])
+            return ViewCreated(stream_id, function, tuple(body["over"]))
         case "drop_view":
             return ViewEnded(stream_id)
         case "unregister" | "renew" | "expire" as kind:
@@ -185,6 +197,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return read_access(kind, json.loads(row["body"]))
         case "erase":
             return RowsErased(stream_id, **json.loads(row["body"]))
+        case "zone":
+            return ZoneDefined(ZoneRules.from_json(json.loads(row["body"])))
         case "denied":
             return Denied(**json.loads(row["body"]))
         case "forget_publishers":

@@ -12,9 +12,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules
 from psoup.store.log.access_events import AccessEvent
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 
@@ -45,17 +47,17 @@ class StreamEnded:
 
 @dataclass(frozen=True, slots=True)
 class ViewCreated:
-    """A view was created, with an id that no stream has. `over` are the ids of the
-    streams and views that its query names."""
+    """A view or a function was created, with an id that no stream has. `over` are the ids of the
+    streams, views and functions that its text names, itself or through others."""
 
     view_id: int
-    definition: ViewDefinition
+    definition: ViewDefinition | FunctionDefinition
     over: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewEnded:
-    """A view was dropped, itself or with a stream or view that it read."""
+    """A view or a function was dropped, itself or with what it names."""
 
     view_id: int
 
@@ -282,6 +284,14 @@ class RowsErased:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneDefined:
+    """The store has these rules of a time zone from here on: its first ones, or the next version of
+    them. Every process takes them from here."""
+
+    rules: ZoneRules
+
+
+@dataclass(frozen=True, slots=True)
 class Denied:
     """A caller who tried to administer was refused, `count` times in about a minute. `credential`
     names the credential and is not secret."""
@@ -344,6 +354,7 @@ Event: TypeAlias = (
     | AccessEvent
     | PublishersForgotten
     | RowsErased
+    | ZoneDefined
     | Denied
     | Data
 )

@@ -1,7 +1,7 @@
-"""The views of a state, and the views that registrations went through.
+"""The views and functions of a state, and the views that registrations went through.
 
-Views and streams share one space of ids and one of names. A dropped view stays in the state, so
-that registrations over it can say why they fail.
+Views, functions and streams share one space of ids and one of names. A dropped view stays in the
+state, so that registrations over it can say why they fail.
 """
 
 from __future__ import annotations
@@ -17,25 +17,32 @@ import pyarrow.compute as pc
 from datastem.arrays import Int64s, Mask
 from psoup.store.log.position import Position
 from psoup.store.state.columns import InternedColumn, chunks_of
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """A view. `over` are the ids of the streams and views that its query names."""
+    """A view or a function. `over` are the ids of the streams, views and functions that its text
+    names, itself or through others."""
 
     id: int
     tenant: str
     owner: str
-    definition: ViewDefinition
+    definition: ViewDefinition | FunctionDefinition
     over: tuple[int, ...]
     position: Position
     dropped: bool = False
 
 
+def kind_of_view(definition: ViewDefinition | FunctionDefinition) -> str:
+    """Return "view" or "function"."""
+    return "view" if isinstance(definition, ViewDefinition) else "function"
+
+
 def views_over(views: Mapping[int, ViewState], id_: int) -> list[ViewState]:
-    """Return the live views that read a stream or a view, directly or through other views; each
-    comes after the views that read it."""
+    """Return the live views and functions that name a stream, view or function, directly or through
+    others; each comes after those that name it."""
     visited: dict[int, ViewState] = {}
     live = [view for view in views.values() if not view.dropped]
 

@@ -5,7 +5,7 @@ Conditions are bound by `conditions`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,7 +32,7 @@ from querystem.language.expressions.conditions import CONDITIONS, InnerQuery
 from querystem.language.expressions.scope import Scope
 from querystem.language.expressions.time_arithmetic import is_of_time, time_arithmetic
 from querystem.language.functions.aggregates import is_aggregate, misplaced
-from querystem.language.functions.table import bind_function, check_function
+from querystem.language.functions.table import FUNCTIONS, bind_function, check_function
 from querystem.language.functions.texts import concatenation
 from querystem.language.normal_form.normal import FALSE
 from querystem.language.syntax.tree import consume, node_span, what
@@ -41,6 +41,7 @@ from querystem.language.tokens.literals import Typed, claim, null, number
 from querystem.language.tokens.names import read_name, read_type
 from querystem.pace import spending
 from querystem.query import SubQueryKind
+from querystem.user_functions import FunctionDefinition
 
 MAX_DEPTH = 100
 # Units (`querystem.pace`) of a node that is bound.
@@ -54,6 +55,16 @@ class InnerQueries(Protocol):
         """Return the value of a query that stands in an expression of `binder`."""
 
 
+class UserFunctions(Protocol):
+    """The functions that users define, as a text may call them."""
+
+    def find(self, name: str) -> FunctionDefinition | None:
+        """Return the function of a name, which no function of the language has."""
+
+    def call(self, function: FunctionDefinition, args: Sequence[Typed], span: Span) -> Typed:
+        """Return the value of a call at `span`; raise QueryError."""
+
+
 @dataclass
 class Binder:
     """Binds the expressions of one query.
@@ -63,7 +74,7 @@ class Binder:
     for messages. `inner_queries` binds queries inside expressions. Such a query may name columns of
     the query around it, which `outer` binds. Columns of queries further out, which `beyond` binds,
     are refused as not yet supported. If `claims` is a dict, expressions may name claims of the
-    caller, and it gets the place of each.
+    caller, and it gets the place of each. `functions` are those that users defined.
     """
 
     scope: Scope
@@ -75,6 +86,7 @@ class Binder:
     outer: Binder | None = None
     beyond: Binder | None = None
     claims: dict[str, Span] | None = None
+    functions: UserFunctions | None = None
     _depth: int = 0
 
     def condition(self, node: exp.Expr) -> Typed:
@@ -247,12 +259,22 @@ class Binder:
                 return self.query_value(InnerQuery(SubQueryKind.EXISTS, node, node.expressions[0]))
             if name.lower() == "some":
                 return self._alone(node)
-        check_function(name.lower(), span)
+        defined = self._user_function(name.lower())
+        if defined is None:
+            check_function(name.lower(), span)
         if any(isinstance(arg, exp.Distinct) for arg in node.expressions):
             raise SyntaxProblem(
                 "DISTINCT stands in aggregates, or after SELECT", node_span(node.expressions[0])
             )
-        return bind_function(name.lower(), [self.bind(arg) for arg in node.expressions], span)
+        args = [self.bind(arg) for arg in node.expressions]
+        if defined is not None and self.functions is not None:
+            return self.functions.call(defined, args, span)
+        return bind_function(name.lower(), args, span)
+
+    def _user_function(self, name: str) -> FunctionDefinition | None:
+        if self.functions is None or name in FUNCTIONS:
+            return None
+        return self.functions.find(name)
 
     def _claim(self, node: exp.Expr) -> Typed:
         """Return the value of a claim of the caller."""

@@ -101,7 +101,7 @@ def group_binder(
     if not mixed and not select.args.get("group") and not select.args.get("having"):
         return None
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
-    rows.outer, rows.beyond = base.outer, base.beyond
+    rows.outer, rows.beyond, rows.functions = base.outer, base.beyond, base.functions
     keys = _keys(select.args.get("group"), items, rows)
     rows.inner_queries = base.inner_queries
     return GroupBinder(
@@ -112,6 +112,7 @@ def group_binder(
         inner_queries=inner_queries,
         outer=base.outer,
         beyond=base.beyond,
+        functions=base.functions,
         rows=rows,
         keys=keys,
         mixed=mixed | _holding(select, is_query),

@@ -14,12 +14,13 @@ from sqlglot import exp
 from datastem.schema import StreamSchema
 from querystem.language.functions.aggregates import is_aggregate
 from querystem.language.syntax.tree import is_query
+from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
 
 # The query of a view, parsed.
 ParsedView = Callable[[ViewDefinition], exp.Expr]
-# The stream or the view that a reference names.
-Named = Callable[[exp.Expr], StreamSchema | ViewDefinition | None]
+# What a reference names: for rows a stream or a view.
+Named = Callable[[exp.Expr], StreamSchema | ViewDefinition | FunctionDefinition | None]
 
 _OTHER_CLAUSES = ("distinct", "group", "having", "order", "limit", "offset", "refresh")
 
@@ -47,7 +48,7 @@ def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> St
     source = named(table)
     if isinstance(source, ViewDefinition):
         return stream_of_view(source, parsed, named)
-    return source
+    return source if isinstance(source, StreamSchema) else None
 
 
 def bounds_time(frame: exp.Expr, schema: StreamSchema) -> bool:

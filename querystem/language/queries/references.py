@@ -22,6 +22,7 @@ from querystem.language.errors import (
 )
 from querystem.language.expressions.bind import Binder, identifier
 from querystem.language.expressions.scope import Scope
+from querystem.language.expressions.user_calls import UserCalls
 from querystem.language.queries.drafts import DraftEvery, DraftOn, DraftWindow
 from querystem.language.queries.inlining import stream_of_view
 from querystem.language.queries.lookups import bind_lookup
@@ -33,11 +34,13 @@ from querystem.language.syntax.tree import consume, node_span
 from querystem.language.tokens.names import nearest
 from querystem.query import Leg
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
+from querystem.user_functions import FunctionDefinition
 from querystem.views import MAX_VIEWS_DEEP, ViewDefinition
 
 MAX_REFERENCES = 32
 
-Lookup = Callable[[str], StreamSchema | ViewDefinition | None]
+Named = StreamSchema | ViewDefinition | FunctionDefinition
+Lookup = Callable[[str], Named | None]
 Names = Callable[[], Iterable[str]]
 
 
@@ -46,6 +49,17 @@ def inside_views(lookup: Lookup) -> Lookup:
     one. A caller who may name a view need not be allowed to name the streams it reads."""
     inner: Lookup = getattr(lookup, "inside_views", lookup)
     return inner
+
+
+def function_lookup(lookup: Lookup) -> Callable[[str, bool], FunctionDefinition | None]:
+    """Return the lookup of functions; its second argument says whether the name stands in the text
+    of a view or of another function."""
+
+    def find(name: str, inside: bool) -> FunctionDefinition | None:
+        source = (inside_views(lookup) if inside else lookup)(name)
+        return source if isinstance(source, FunctionDefinition) else None
+
+    return find
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +135,16 @@ class TextBinding:
     view: Span | None = None
     depth: int = 0
     bound_at: int | None = None
-    looked_up_names: dict[tuple[str, bool], StreamSchema | ViewDefinition | None] = field(
-        default_factory=dict
-    )
+    looked_up_names: dict[tuple[str, bool], Named | None] = field(default_factory=dict)
     views: dict[str, exp.Expr] = field(default_factory=dict)
     bind_rows: Callable[[exp.Expr], tuple[RefreshOn, StreamSchema]] | None = None
 
+    def __post_init__(self) -> None:
+        find = function_lookup(self.lookup)
+        self._calls = UserCalls(lambda name, inside: find(name, inside or self.view is not None))
+
     def binder(self, scope: Scope) -> Binder:
-        return Binder(scope, self.parameters, used=self.used)
+        return Binder(scope, self.parameters, used=self.used, functions=self._calls)
 
     def window(self, text: WindowText) -> DraftWindow:
         """Return the window that a text will be read as."""
@@ -169,21 +185,19 @@ class TextBinding:
                 self.views[view.name] = parse_query(view.text)
         return self.views[view.name]
 
-    def _named(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
+    def _named(self, table: exp.Expr) -> Named | None:
         if self.view is not None:
             return self._named_inside(table)
         return self._look_up(identifier(table.this), self.lookup, False)
 
-    def _named_inside(self, table: exp.Expr) -> StreamSchema | ViewDefinition | None:
+    def _named_inside(self, table: exp.Expr) -> Named | None:
         """Return the stream or view that a reference in the text of a view names."""
         source = self._look_up(identifier(table.this), inside_views(self.lookup), True)
         if self.bound_at is None or not isinstance(source, StreamSchema):
             return source
         return source.with_columns_until(self.bound_at)
 
-    def _look_up(
-        self, name: str, lookup: Lookup, inside: bool
-    ) -> StreamSchema | ViewDefinition | None:
+    def _look_up(self, name: str, lookup: Lookup, inside: bool) -> Named | None:
         if (name, inside) not in self.looked_up_names:
             self.looked_up_names[name, inside] = lookup(name)
         return self.looked_up_names[name, inside]
@@ -219,8 +233,9 @@ class TextBinding:
         if isinstance(schema, StreamSchema):
             return schema
         if schema is not None:
+            kind = "view" if isinstance(schema, ViewDefinition) else "function"
             raise BindProblem(
-                f"{name} is a view, and a stream is needed here",
+                f"{name} is a {kind}, and a stream is needed here",
                 node_span(table.this),
                 hint="name the stream",
                 reason="NOT_A_STREAM",

@@ -1,4 +1,4 @@
-"""The statements that create, alter and drop streams, views and row policies."""
+"""The statements that create, alter and drop streams, views, functions and row policies."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from datastem.types import Type
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, located
 from querystem.language.statements.alterations import AlterStream, parse_alter
 from querystem.language.statements.erasures import EraseRows, parse_erase
+from querystem.language.statements.functions import (
+    CreateFunction,
+    DropFunction,
+    parse_drop_function,
+    parse_function,
+)
 from querystem.language.statements.grants import GrantActions, parse_grant, read_grantee
 from querystem.language.statements.stream_times import (
     EventTime,
@@ -95,10 +101,12 @@ class DropPolicy:
 Statement = (
     CreateStream
     | CreateView
+    | CreateFunction
     | CreatePolicy
     | AlterStream
     | DropStream
     | DropView
+    | DropFunction
     | DropPolicy
     | EraseRows
     | GrantActions
@@ -155,7 +163,7 @@ def stream_sql(schema: StreamSchema) -> str:
 
 def _create(
     reader: TokenReader, text: str, max_columns: int
-) -> CreateStream | CreateView | CreatePolicy:
+) -> CreateStream | CreateView | CreateFunction | CreatePolicy:
     delivery = next((word for word in _DELIVERIES if reader.take(word.value)), Delivery.PLAIN)
     if reader.take("VIEW"):
         name, _ = reader.need_name("the name of the view")
@@ -164,9 +172,12 @@ def _create(
         reader.fail(f"expected VIEW after {delivery.value}", hint=_VIEW)
     if reader.take("POLICY"):
         return _policy(reader, text)
+    if reader.take("FUNCTION"):
+        return _function(reader, text)
     if not reader.take("STREAM"):
         reader.fail(
-            "only streams, views and policies can be created", hint=f"{_STREAM}, or {_VIEW[6:]}"
+            "only streams, views, functions and policies can be created",
+            hint=f"{_STREAM}, or {_VIEW[6:]}",
         )
     if reader.sees("IF", "NOT"):
         reader.fail("IF NOT EXISTS is not part of the language", hint="create the stream once")
@@ -185,6 +196,12 @@ def _create(
 def _alter(reader: TokenReader, text: str) -> AlterStream:
     notes: dict[str, None] = {}
     statement = parse_alter(reader, lambda ahead: _type(ahead, text, notes), _check_retain)
+    return replace(statement, notes=tuple(notes))
+
+
+def _function(reader: TokenReader, text: str) -> CreateFunction:
+    notes: dict[str, None] = {}
+    statement = parse_function(reader, text, lambda ahead: _type(ahead, text, notes))
     return replace(statement, notes=tuple(notes))
 
 
@@ -407,13 +424,16 @@ def _notes(schema: StreamSchema) -> tuple[str, ...]:
     return ()
 
 
-def _drop(reader: TokenReader) -> DropStream | DropView | DropPolicy:
+def _drop(reader: TokenReader) -> DropStream | DropView | DropFunction | DropPolicy:
     if reader.take("POLICY"):
         return _drop_policy(reader)
+    if reader.take("FUNCTION"):
+        return parse_drop_function(reader)
     view = reader.take("VIEW") is not None
     if not view and not reader.take("STREAM"):
         reader.fail(
-            "only streams, views and policies can be dropped", hint="write DROP STREAM name"
+            "only streams, views, functions and policies can be dropped",
+            hint="write DROP STREAM name",
         )
     what = "VIEW" if view else "STREAM"
     name, span = reader.need_name(f"the name of the {what.lower()}")

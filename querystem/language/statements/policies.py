@@ -32,9 +32,10 @@ from querystem.language.errors import (
 from querystem.language.expressions.bind import Binder
 from querystem.language.expressions.coerce import untyped_claim
 from querystem.language.expressions.scope import Scope, stream_item
+from querystem.language.expressions.user_calls import UserCalls
 from querystem.language.normal_form.normal import FALSE
 from querystem.language.queries.clauses import bind_condition
-from querystem.language.queries.references import Lookup, Names
+from querystem.language.queries.references import Lookup, Names, function_lookup
 from querystem.language.statements.definitions import CreatePolicy
 from querystem.language.syntax.parse import parse_query
 from querystem.language.syntax.tree import consume
@@ -42,6 +43,7 @@ from querystem.language.templates.filling import expression_filler
 from querystem.language.tokens.literals import MAX_BIGINT, MIN_BIGINT, UNTYPED, convert
 from querystem.language.tokens.names import nearest, write_name
 from querystem.language.tokens.scan import MAX_TEXT
+from querystem.views import ViewDefinition
 
 # Python's own context has 28 digits, and a DECIMAL up to 38.
 _WIDE = Context(prec=64)
@@ -71,7 +73,8 @@ def bind_policy(
         schema = _stream(statement, lookup, names)
         node = _parsed(statement, max_text)
         claims: dict[str, Span] = {}
-        binder = Binder(Scope((stream_item(schema.name, schema),)), {}, claims=claims)
+        scope, functions = Scope((stream_item(schema.name, schema),)), function_lookup(lookup)
+        binder = Binder(scope, {}, claims=claims, functions=UserCalls(functions))
         where = _condition(node, binder)
         for parameter in _parameters(where):
             if parameter.name.startswith(UNTYPED):
@@ -85,8 +88,9 @@ def _stream(statement: CreatePolicy, lookup: Lookup, names: Names | None) -> Str
     if isinstance(source, StreamSchema):
         return source
     if source is not None:
+        kind = "view" if isinstance(source, ViewDefinition) else "function"
         raise BindProblem(
-            f"{name} is a view; policies stand on streams",
+            f"{name} is a {kind}; policies stand on streams",
             statement.span,
             hint="create it on the streams of the view: it holds whichever way their rows are read",
             reason="NOT_A_STREAM",

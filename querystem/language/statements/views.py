@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from datastem.schema import StreamSchema
 from querystem.language.errors import QueryError, Span, UnknownParameter
-from querystem.language.queries.references import Lookup, Names, inside_views
+from querystem.language.queries.references import Lookup, Named, Names, inside_views
 from querystem.language.statements.definitions import CreateView
 from querystem.language.templates.template import bind_query
 from querystem.language.tokens.names import write_name
@@ -58,15 +58,13 @@ class _NotedLookup:
     lookup: Lookup
     newest_column: int = 0
 
-    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def __call__(self, name: str) -> Named | None:
         return self._noted(self.lookup(name))
 
-    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def inside_views(self, name: str) -> Named | None:
         return self._noted(inside_views(self.lookup)(name))
 
-    def _noted(
-        self, source: StreamSchema | ViewDefinition | None
-    ) -> StreamSchema | ViewDefinition | None:
+    def _noted(self, source: Named | None) -> Named | None:
         if isinstance(source, StreamSchema):
             self.newest_column = max(self.newest_column, source.newest_column)
         return source
@@ -79,8 +77,8 @@ class _WithView:
     view: ViewDefinition
     lookup: Lookup
 
-    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def __call__(self, name: str) -> Named | None:
         return self.view if name == self.view.name else self.lookup(name)
 
-    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def inside_views(self, name: str) -> Named | None:
         return self.view if name == self.view.name else inside_views(self.lookup)(name)

@@ -20,16 +20,15 @@ from datastem.schema import StreamSchema
 from datastem.types import BIGINT, DOUBLE, TEXT, Kind, Type
 from querystem.expressions import Literal
 from querystem.language.errors import QueryError, Span
-from querystem.language.queries.references import Lookup, Names, inside_views
+from querystem.language.queries.references import Lookup, Named, Names, inside_views
 from querystem.language.syntax.parse import parse_query
 from querystem.language.templates.template import Template, bind_query, prepare
 from querystem.language.tokens.literals import number
 from querystem.language.tokens.scan import MAX_TEXT
 from querystem.query import Query
-from querystem.views import ViewDefinition
 
-# Names, and the streams or views that they were.
-_Sources: TypeAlias = tuple[tuple[str, StreamSchema | ViewDefinition | None], ...]
+# Names, and what they were.
+_Sources: TypeAlias = tuple[tuple[str, Named | None], ...]
 
 _CONSTANT = re.compile(
     r"((?<![\w.])(?:\d{1,18}|\d{1,12}\.\d{1,12})(?![\w.])|'[^'\\]*'(?!'))", re.ASCII
@@ -282,13 +281,13 @@ class _NotingLookup:
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup, self._inside = lookup, inside_views(lookup)
-        self.sources: dict[str, StreamSchema | ViewDefinition | None] = {}
-        self.sources_inside: dict[str, StreamSchema | ViewDefinition | None] = {}
+        self.sources: dict[str, Named | None] = {}
+        self.sources_inside: dict[str, Named | None] = {}
 
-    def __call__(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def __call__(self, name: str) -> Named | None:
         return self.sources.setdefault(name, self._lookup(name))
 
-    def inside_views(self, name: str) -> StreamSchema | ViewDefinition | None:
+    def inside_views(self, name: str) -> Named | None:
         return self.sources_inside.setdefault(name, self._inside(name))
 
 

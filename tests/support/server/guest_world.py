@@ -15,15 +15,13 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from datastem.schema import StreamSchema
 from psoup.access.actions import Action, may
 from psoup.access.principal import ClaimValue, Principal
 from psoup.server.calls.define import define
 from psoup.server.calls.invoke import ask
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
-from querystem.language import bind_query
-from querystem.views import ViewDefinition
+from querystem.language import Named, bind_query
 from tests.oracle.copy import Values
 from tests.support.server.callers import acting_as, new_call
 from tests.support.server.policy_world import SeveralPolicyWorld
@@ -186,7 +184,7 @@ class GuestWorld(SeveralPolicyWorld):
         if select in OF_ONE and views[0].startswith("plain"):
             text += f" {chance.choice(OWN_WINDOWS)}"
         state = self.cores[0].follower.state
-        named: dict[str, StreamSchema | ViewDefinition] = {
+        named: dict[str, Named] = {
             view.definition.name: view.definition for view in state.views.values()
         }
         named |= {name: table.schema for name, table in self.tables.items()}

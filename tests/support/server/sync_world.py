@@ -10,7 +10,7 @@ import asyncio
 import random
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -178,9 +178,11 @@ def look_at_any(few: bool) -> None:
 
 
 class World(RuleBasedStateMachine):
-    # What creates the streams NAMES, and how far ahead a row of theirs may be.
-    streams: tuple[str, ...] = STREAMS
-    ahead = 0
+    """`start` is where the clock begins, and `pace` how far it moves for what the rules call a
+    second. `streams` creates the streams NAMES, and rows of theirs may be `ahead`."""
+
+    start, pace, ahead = START, SECOND, 0
+    streams: Sequence[str] = STREAMS
 
     @initialize(seed=st.integers(0, 2**32))
     def open(self, seed: int) -> None:
@@ -190,7 +192,7 @@ class World(RuleBasedStateMachine):
         # Changes are found by the keys of new rows, or by scanning all keys.
         keyed._FEW_ROWS = self.chance.choice((0, FEW_ROWS))
         look_at_any(True)
-        self.clock = START
+        self.clock = self.start
         self.cores = [self._start(), self._start()]
         self.engine = HandMadeEngine(self.cores[0].store)
         self.tables: dict[str, Table] = {}
@@ -226,12 +228,12 @@ class World(RuleBasedStateMachine):
 
         In a keyed stream no `a` is a delete.
         """
-        self.clock += SECOND
+        self.clock += self.pace
         table = self.tables[name]
         if table.keyed:
             batch = [(a, b or "zz", late) for a, b, late in batch]
         arrives = table.schema.ts_is_stamp
-        delays = [0 if arrives else late * SECOND - self.ahead for *_, late in batch]
+        delays = [0 if arrives else late * self.pace - self.ahead for *_, late in batch]
         stamps = [self.clock - delay for delay in delays]
         columns = {
             "a": pa.array([a for a, *_ in batch], pa.int64()),
@@ -265,7 +267,7 @@ class World(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(0, 40))
     def wait(self, seconds: int) -> None:
-        self.clock += seconds * SECOND
+        self.clock += seconds * self.pace
 
     @rule()
     def step(self) -> None:
@@ -322,7 +324,7 @@ class World(RuleBasedStateMachine):
         if client_copy.now is None or not subject.table.by_clock:
             return
         until = client_copy.good_until
-        for later in (0, 1, *(seconds * SECOND for seconds in (2, 5, 7, 31, 70))):
+        for later in (0, 1, *(seconds * self.pace for seconds in (2, 5, 7, 31, 70))):
             now = client_copy.now + later
             if until is not None and now >= until:
                 continue

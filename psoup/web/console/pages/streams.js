@@ -41,7 +41,7 @@ async function all({ root, signal, poll }) {
       fill(list, panel("", table(["stream", "rows", "rows/s", "", "NOW", "kept", "key", "registrations", "policies"], entries.map(line), { numbers: [1, 2, 7], links })));
     }
     first = false;
-    await part(views, get("/v1/views", {}, signal), (body) => body.views.length > 0 && panel("Views", table(["view", "over", "text"], body.views.map((view) => [shown(view.name), shown(view.over.join(", ")), h("code", null, shown(view.sql))]))));
+    await part(views, get("/v1/views", {}, signal), (body) => body.views.length + body.functions.length > 0 && h("div", { class: "stack" }, body.views.length > 0 && panel("Views", table(["view", "over", "text"], body.views.map((view) => [shown(view.name), shown(view.over.join(", ")), h("code", null, shown(view.sql))]))), body.functions.length > 0 && panel("Functions", table(["function", "value", "text"], body.functions.map((entry) => [shown(entry.name), shown(entry.type), h("code", null, shown(entry.sql))])))));
   }, LOOK_PAUSE_MS);
 }
 
