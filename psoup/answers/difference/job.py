@@ -17,6 +17,7 @@ from psoup.answers.planning.question import Question
 from psoup.store import Position
 from querystem.clocks import is_apart, is_by_clock
 from querystem.combine.parts import is_selection
+from querystem.expressions import TRUE
 from querystem.identity import slides
 from querystem.query import Leg
 from querystem.refresh import triggers_of
@@ -199,9 +200,11 @@ def by_rows(plan: Plan) -> bool:
     """Return True if a copy of the answer is a copy of rows, or of combinations of rows, that come
     and go by themselves.
 
-    It is not if the answer stays as of a refresh point; nor if rows of a leg end by time alone.
+    It is not if the answer stays as of a refresh point; nor if rows of a leg end by time alone; nor
+    if a view that the caller may not look behind hides rows until an instant.
     """
-    if plan.query.stays or any(map(_ends_by_time, plan.legs)):
+    hiding = any(leg.leg.when != TRUE and leg.stream_id in plan.unread for leg in plan.legs)
+    if plan.query.stays or hiding or any(map(_ends_by_time, plan.legs)):
         return False
     return slides(plan.query) and is_selection(plan.query.source)
 
