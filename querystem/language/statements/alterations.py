@@ -12,7 +12,7 @@ from datastem.instants import DAY
 from datastem.schema import Column
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import Literal
-from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem
+from querystem.language.errors import BindProblem, NotYet, Span, SyntaxProblem, TypeProblem
 from querystem.language.tokens.durations import read_duration
 from querystem.language.tokens.literals import convert, decimal_literal, number
 from querystem.language.tokens.scan import TokenReader, span_of
