@@ -116,6 +116,11 @@ class TimeWindow:
     slide: int | None = None
 
     @property
+    def enters_in_steps(self) -> bool:
+        """Whether rows of different ts enter the window at one instant."""
+        return self.slide is not None or isinstance(self.end, CalendarBound)
+
+    @property
     def by_calendar(self) -> bool:
         """Whether the window moves with calendar units."""
         return isinstance(self.begin, CalendarBound)

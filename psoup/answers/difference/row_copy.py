@@ -140,8 +140,8 @@ class RowCopier(RowwiseCopier):
         source = LegRows(self._leg, self._sets.matcher, NO_ROWS)
         rows = source.gather([(part, places)], query.reads)
         window = self._leg.window
-        slides = isinstance(window, TimeWindow) and window.slide is not None
-        order = sort_keys(query, rows, moments=slides)
+        in_steps = isinstance(window, TimeWindow) and window.enters_in_steps
+        order = sort_keys(query, rows, moments=in_steps)
         keyed = self.job.question.changes and has_keys(self.plan)
         keys = key_digests(self.plan, (ids,)) if keyed else None
         return CopyChunk(ids, *self._sets.interval(ts), order, project(query, rows), keys=keys)
