@@ -11,7 +11,17 @@ import datetime
 from datastem.calendar import Unit
 from datastem.instants import format_instant, to_micros
 from datastem.types import Kind, Type
-from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
+from querystem.expressions import (
+    TRUE,
+    Call,
+    ColumnRef,
+    Expression,
+    Literal,
+    Now,
+    Op,
+    Parameter,
+    Scalar,
+)
 from querystem.language.tokens.durations import UNITS, write_duration, write_interval
 from querystem.language.tokens.names import write_name
 from querystem.query import Leg
@@ -50,6 +60,8 @@ def expression_text(expression: Expression) -> str:
             return write_name(name)
         case Parameter(name, _):
             return f":{name}"
+        case Now():
+            return "NOW"
         case Call():
             return _call_text(expression)
 
