@@ -47,15 +47,19 @@ async def running(path: Path) -> AsyncIterator[Core]:
 @pytest.mark.parametrize("steps", [0, 2], ids=["log", "table"])
 async def test_rules_are_defined_once_and_survive(tmp_path: Path, steps: int) -> None:
     tokyo = machine_rules("Asia/Tokyo")
-    other = ZoneRules("Europe/Madrid", 1, tokyo.starts[1:], tokyo.offsets)
+    tokyo_rules = ZoneRules("Europe/Madrid", 1, tokyo.starts[1:], tokyo.offsets)
     async with running(tmp_path / "store") as core:
         engine = HandMadeEngine(core.store)
-        for proposal in (DefineZone(MADRID), DefineZone(other), DefineZone(MADRID, renew=True)):
+        for proposal in (
+            DefineZone(MADRID),
+            DefineZone(tokyo_rules),
+            DefineZone(MADRID, renew=True),
+        ):
             await core.appender.submit(proposal)
             assert core.follower.state.zones == {"Europe/Madrid": MADRID}
-        await core.appender.submit(DefineZone(other, renew=True))
+        await core.appender.submit(DefineZone(tokyo_rules, renew=True))
         for _ in range(steps):
             engine.step()
     async with running(tmp_path / "store") as core:
-        (kept,) = core.follower.state.zones.values()
-        assert kept.version == 2 and kept.has_rules_of(other)
+        (stored,) = core.follower.state.zones.values()
+        assert stored.version == 2 and stored.has_rules_of(tokyo_rules)

@@ -145,14 +145,14 @@ def test_own_edits_are_in_the_windows_of_their_zone(store: InsideStore, tmp_path
         copies.publish("sales", [{"at_minute": 0, "kind": "own"}])
         copies.send(store.client)
 
-        def held() -> list[str]:
+        def holding() -> list[str]:
             return [name for name in queries if copies[name].rows() == [{"kind": "own"}]]
 
-        assert held() == ["today"]
+        assert holding() == ["today"]
         # Saturday ends at 23:00 UTC, Sunday at 22:00.
         for hours, names in ((11, ["yesterday"]), (33.9, ["yesterday"]), (34, [])):
             store.clock = SATURDAY + int(hours * HOUR)
-            assert held() == names, hours
+            assert holding() == names, hours
 
 
 def test_sync_sends_the_rules_with_a_whole_answer(store: InsideStore) -> None:
