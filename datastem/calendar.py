@@ -34,6 +34,8 @@ class Unit(enum.StrEnum):
         return _LONGEST[self]
 
 
+# Calendar windows of one zone whose begins are cached.
+_MAX_SPANS = 1000
 _LONGEST = {
     Unit.HOUR: HOUR,
     Unit.DAY: DAY,
@@ -50,6 +52,21 @@ def unit_begin(unit: Unit, rules: ZoneRules, instants: Int64s, back: int = 0) ->
     if unit is Unit.HOUR:
         return _hours(rules, instants) - back * HOUR
     return _first_shown(rules, _midnight(unit, _number(unit, rules, instants) - back))
+
+
+def present_begin(unit: Unit, rules: ZoneRules, present: int, back: int = 0) -> int:
+    """Return `unit_begin` of one instant; it is cached for as long as the unit lasts."""
+    spans: dict[tuple[Unit, int], tuple[int, int, int]] = rules.__dict__.setdefault("_spans", {})
+    first, until, begin = spans.get((unit, back), (0, 0, 0))
+    if first <= present < until:
+        return begin
+    begin = int(unit_begin(unit, rules, np.array([present]), back)[0])
+    until = int(instants_past(unit, rules, np.array([begin]), back)[0])
+    if len(spans) >= _MAX_SPANS:
+        spans.clear()
+    # Begins never go back, so the present instant and all up to the next begin have this one.
+    spans[unit, back] = present, until, begin
+    return begin
 
 
 def instants_past(unit: Unit, rules: ZoneRules, instants: Int64s, back: int = 0) -> Int64s:
