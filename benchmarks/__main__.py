@@ -33,6 +33,7 @@ BENCHMARKS = (
         "percentiles",
         "calendar",
         "erase",
+        "overdue",
     ),
 )
 
