@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "6248dd3e23795fd630b3f6e79d182ecfab1e5e7870f385bd55558953a546a520"
+WIRE = "19c77764f12996e6d591be190b91c43200d5cd0449ece11324cd829f25df0664"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
