@@ -213,6 +213,7 @@ class _MessageReader:
     """Messages in the sizes in which a consumer hands them over."""
 
     can_seek = False
+    at_end = False
 
     def __init__(self, stream: Stream, messages: list[_Message]) -> None:
         self._decoder = MessageDecoder(stream, RowMapping(stream, {}), "json")
