@@ -15,6 +15,7 @@ from typing import TypeAlias
 from querystem.combine import JoiningPart
 from querystem.expressions import TRUE, Call, ColumnRef, Expression
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
+from querystem.language.normal_form.rewrite import all_of
 from querystem.language.normal_form.texts import (
     expression_text,
     leg_window_text,
@@ -252,7 +253,8 @@ def _aggregate_text(aggregate: Aggregate, names: Names) -> str:
 
 
 def _where_text(leg: Leg) -> str:
-    return "" if leg.where == TRUE else f" WHERE {expression_text(leg.where)}"
+    conditions = [part for part in (leg.where, leg.when) if part != TRUE]
+    return f" WHERE {expression_text(all_of(conditions))}" if conditions else ""
 
 
 def _order_text(keys: Sequence[SortKey], names: Names) -> str:

@@ -154,6 +154,13 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "position": _NEWEST_POSITION,
         "ended": _ENDED,
     },
+    "zones": {
+        "zone": "name of the time zone",
+        "version": "counts the rules that the store has had for the zone, from 1",
+        "rules": "JSON: name, version, starts of offsets and the offsets, in seconds",
+        "position": _NEWEST_POSITION,
+        "ended": _ENDED,
+    },
     "audit": {
         "position": "log position of the action; several rows may have one",
         "stamp": "when it happened",

@@ -87,7 +87,16 @@ def _base_query(plan: Plan) -> Query:
             field="base_rows",
             hint="sync the answer itself: leave base_rows out",
         )
-    return base_query(plan.query, plan.leg.schema)
+    base = base_query(plan.query, plan.leg.schema)
+    late = plan.query.uses_now and (plan.query.stays or not slides(base))
+    if plan.query.has_now or late:
+        raise BadRequest(
+            "base rows of a query that computes with NOW are not sent yet",
+            reason="NOT_YET",
+            field="base_rows",
+            hint="sync the answer itself, or compare columns with NOW in WHERE alone",
+        )
+    return base
 
 
 # ---- as of when

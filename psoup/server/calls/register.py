@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 
 from datastem.instants import SECOND
-from psoup.errors import BadRequest
+from psoup.answers.planning.question import in_zones
+from psoup.errors import BadRequest, UnknownTimeZone
 from psoup.lookup import TenantStreams
 from psoup.server.call import Call
 from psoup.server.calls.binding import bind, written_out
 from psoup.server.calls.publish import measured
+from psoup.server.calls.zones import zones_for
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_name, check_text, lease_micros
@@ -32,9 +34,11 @@ from psoup.write.registrations import (
     UnregisterOne,
     composition_of,
 )
+from querystem.advice import window_notes
 from querystem.composites import Composition
 from querystem.language import bind_rows
 from querystem.query import Query
+from querystem.zones import zones_of
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
@@ -57,6 +61,7 @@ async def handle_register(
         pattern=pattern_message(query, streams.schema),
         lease_until=lease_until(core.leases, registered.handles[0]),
         replaced=bool(registered.replaced),
+        notes=window_notes(query, [streams.schema(leg.stream) for leg in query.legs]),
     )
 
 
@@ -102,6 +107,7 @@ async def register(
         streams = acting.streams(core.follower.state)
         query, parameters = await bind(core, call, streams, request.sql, request.parameters)
         acting.demand_named(core.follower.state, query, streams)
+        await zones_for(core, call, zones_of(query))
         composition = await _composition(core, call, streams, query)
         ready = [Prepared(request.client_key, parameters, query, composition)]
         terms = acting.tenant, acting.owner, streams.ids, request.sql, lease
@@ -140,6 +146,7 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
         )
         if bound.pattern is not None:
             acting.demand_named(core.follower.state, bound.pattern, streams)
+            in_zones(bound.pattern, core.follower.state.zones)
         parameters = to_json_many(values.columns, values.count)
         if bound.form is not None:
             rows = ManyRows(values.client_keys, parameters, bound.keys)
@@ -153,7 +160,11 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        proposal = await core.in_thread(call, propose, acting.streams(core.follower.state))
+        try:
+            proposal = await core.in_thread(call, propose, acting.streams(core.follower.state))
+        except UnknownTimeZone as unknown:
+            await zones_for(core, call, unknown.names)
+            continue
         with contextlib.suppress(Stale):
             registered = await core.submit(call, proposal)
             # Admission has counted one event for the call already.

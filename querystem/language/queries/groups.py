@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from querystem.expressions import ColumnRef, Expression
+from querystem.expressions import ColumnRef, Expression, Now
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language.errors import BindProblem, Span
 from querystem.language.expressions.bind import Binder, InnerQueries, identifier
@@ -52,7 +52,7 @@ class GroupBinder(Binder):
             if number is not None:
                 return Typed(ColumnRef(key_name(number), bound.type), bound.span)
         bound = super().bind(node)
-        if isinstance(node, exp.Column):
+        if isinstance(node, exp.Column) and not isinstance(bound.node, Now):
             raise _not_grouped(node, bound.span)
         return bound
 
@@ -102,6 +102,7 @@ def group_binder(
         return None
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
     rows.outer, rows.beyond, rows.functions = base.outer, base.beyond, base.functions
+    rows.has_now = base.has_now
     keys = _keys(select.args.get("group"), items, rows)
     rows.inner_queries = base.inner_queries
     return GroupBinder(
@@ -113,6 +114,7 @@ def group_binder(
         outer=base.outer,
         beyond=base.beyond,
         functions=base.functions,
+        has_now=base.has_now,
         rows=rows,
         keys=keys,
         mixed=mixed | _holding(select, is_query),

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, uses_now
 from querystem.join.factors import items_of
 from querystem.language.errors import BindProblem, Span, WindowProblem
 from querystem.language.expressions.bind import identifier
@@ -146,7 +146,11 @@ def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -
         if isinstance(condition, Call) and condition.op is Op.EQ and column in condition.args:
             lhs, rhs = condition.args
             values.append(rhs if lhs == column else lhs)
-    return [value for value in values if all(item < number for item in items_of(value))]
+    return [
+        value
+        for value in values
+        if all(item < number for item in items_of(value)) and not uses_now(value)
+    ]
 
 
 def _constants(column: ColumnRef, where: Expression) -> list[Expression]:

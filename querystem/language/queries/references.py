@@ -144,7 +144,7 @@ class TextBinding:
         self._calls = UserCalls(lambda name, inside: find(name, inside or self.view is not None))
 
     def binder(self, scope: Scope) -> Binder:
-        return Binder(scope, self.parameters, used=self.used, functions=self._calls)
+        return Binder(scope, self.parameters, used=self.used, functions=self._calls, has_now=True)
 
     def window(self, text: WindowText) -> DraftWindow:
         """Return the window that a text will be read as."""

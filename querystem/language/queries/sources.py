@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
-from querystem.expressions import TRUE, ColumnRef, Expression, Op
+from querystem.expressions import TRUE, ColumnRef, Expression, Op, uses_now
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -164,6 +164,8 @@ class Sources:
         leg, schema = self._text.looked_up(table, before)
         assert leg.as_of is not None
         instant = self.resolved(leg.as_of.instant, node_span(table))
+        if uses_now(instant):
+            raise NotYet("a look-up AS OF an instant made from NOW", node_span(table))
         return replace(leg, as_of=replace(leg.as_of, instant=instant)), schema
 
     def _inside(self, items: Sequence[Item]) -> list[ScopeStream]:

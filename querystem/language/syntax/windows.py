@@ -21,6 +21,7 @@ from querystem.language.errors import (
     WindowProblem,
     located,
 )
+from querystem.language.syntax.calendar_windows import read_during
 from querystem.language.syntax.window_checks import (
     check_clocks,
     check_of_view,
@@ -45,8 +46,8 @@ from results.window import (
 MAX_ROWS = 2**31
 MAX_ROW_ID = 2**62
 
-_KINDS = "write BEGIN … END …, RANGE duration, ROWS number, or UNBOUNDED"
-_BEGINNINGS = ("BEGIN", "RANGE", "ROWS", "UNBOUNDED")
+_KINDS = "write BEGIN … END …, RANGE duration, DURING TODAY, ROWS number, or UNBOUNDED"
+_BEGINNINGS = ("BEGIN", "RANGE", "DURING", "ROWS", "UNBOUNDED")
 _ENDS = "write 'YYYY-MM-DD HH:MM', NOW - 1 HOUR, ROW 1000 or ROW LAST - 99"
 _ROWS = "write ROWS 100 or ROWS 100 SLIDE 10, then PARTITION BY column; RANGE takes a duration"
 _ONE_MEASURE = "write ROW at both ends, or an instant at both"
@@ -167,6 +168,8 @@ def _window(reader: TokenReader, schema: StreamSchema) -> Window:
         return _begin_end(reader, span)
     if reader.take("RANGE"):
         return _range(reader, span)
+    if reader.take("DURING"):
+        return read_during(reader)
     if reader.take("ROWS"):
         return _rows(reader, schema)
     if reader.take("UNBOUNDED"):
