@@ -15,18 +15,18 @@ from client_sdk import AsyncClient, Client
 from psoup.cli import cli
 from psoup.source.errors import BadSettings
 from psoup.source.feeding.feed import Feed
-from psoup.source.feeding.heartbeat import Progress, Reached, heartbeat_instant
+from psoup.source.feeding.heartbeat import PartitionProgress, Reached, heartbeat_instant
 from psoup.source.feeding.piece import Mark, Piece
 from psoup.source.settings import load_settings
 from tests.source.conftest import Sources
 from tests.support.client_sdk.fake_store import FakeStore
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)
-EMPTY = Progress(is_idle=True, has_rows=False, reached=None)
+EMPTY = PartitionProgress(is_idle=True, has_rows=False, reached=None)
 
 
-def idle(instant: int, at: float) -> Progress:
-    return Progress(True, True, Reached(instant, at))
+def idle(instant: int, at: float) -> PartitionProgress:
+    return PartitionProgress(True, True, Reached(instant, at))
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,16 @@ def idle(instant: int, at: float) -> Progress:
         ([idle(5_000_000, 90.0), idle(9_000_000, 80.0), EMPTY], 15_000_000),
         ([idle(5_000_000, 40.0), idle(9_000_000, 89.0)], 20_000_000),
         # One is not at its end, has published lately, or is not known.
-        ([idle(5_000_000, 90.0), Progress(False, True, Reached(1, 1.0))], None),
+        ([idle(5_000_000, 90.0), PartitionProgress(False, True, Reached(1, 1.0))], None),
         ([idle(5_000_000, 90.0), idle(7_000_000, 98.0)], None),
-        ([idle(5_000_000, 90.0), Progress(True, True, None)], None),
+        ([idle(5_000_000, 90.0), PartitionProgress(True, True, None)], None),
         # A clock that was set back.
         ([idle(5_000_000, 500.0)], None),
     ],
 )
-def test_the_instant_of_a_heartbeat(partitions: list[Progress], instant: int | None) -> None:
+def test_the_instant_of_a_heartbeat(
+    partitions: list[PartitionProgress], instant: int | None
+) -> None:
     assert heartbeat_instant(partitions, now=100.0, quiet_seconds=5.0) == instant
 
 

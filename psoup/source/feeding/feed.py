@@ -14,7 +14,7 @@ from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.bad_rows import BadRows
 from psoup.source.feeding.batches import Assembler, Batch, own_mark
 from psoup.source.feeding.fence import CopyFence
-from psoup.source.feeding.heartbeat import Progress, Reached
+from psoup.source.feeding.heartbeat import PartitionProgress, Reached
 from psoup.source.feeding.piece import REACHED, Mark, Reader, decode_mark
 from psoup.source.feeding.publishing import MarkMoved, Publishing, is_transient
 from psoup.source.feeding.queue import BatchQueue
@@ -84,10 +84,10 @@ class Feed:
             await self._wait(asyncio.sleep(pause))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    def progress(self) -> Progress:
+    def progress(self) -> PartitionProgress:
         """Return whether everything is read and published, and how far the event time is."""
         is_idle = self._at_end and not self._unpublished
-        return Progress(is_idle, self._has_rows or self.report.rows > 0, self.reached)
+        return PartitionProgress(is_idle, self._has_rows or self.report.rows > 0, self.reached)
 
     async def record(self) -> PublisherRecord | None:
         """Return what the store knows of the publisher."""

@@ -24,7 +24,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PartitionProgress:
     """The state of a partition. `reached` is None if it is unknown, or if there are no rows yet."""
 
     is_idle: bool
@@ -33,7 +33,7 @@ class Progress:
 
 
 def heartbeat_instant(
-    partitions: Iterable[Progress], now: float, quiet_seconds: float
+    partitions: Iterable[PartitionProgress], now: float, quiet_seconds: float
 ) -> int | None:
     """Return the instant that the partitions of a source have reached, in microseconds.
 
