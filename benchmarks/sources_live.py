@@ -67,10 +67,10 @@ def _measure_kafka(
         "the engine": [store.engine.pid, *store.engine.children()],
     }
     used = {name: processor_seconds(pids) for name, pids in processes.items()}
-    own, began = time.process_time(), time.monotonic()
+    used_seconds, began = time.process_time(), time.monotonic()
     with _feeding(store.targets[0], broker) as progress:
         _wait(lambda: progress.rows >= rows)
-        read_seconds, own = time.monotonic() - began, time.process_time() - own
+        read_seconds, used_seconds = time.monotonic() - began, time.process_time() - used_seconds
         _wait(lambda: client.status().behind_rows == 0)
         seconds = time.monotonic() - began
         rate = rows / seconds
@@ -83,14 +83,14 @@ def _measure_kafka(
             met=rate >= AIM_ROWS,
         )
         report.add("the same until published: by the clock", rows / read_seconds, "rows/s")
-        report.add("the source by its processor time", rows / own, "rows/s")
+        report.add("the source by its processor time", rows / used_seconds, "rows/s")
         for name, pids in processes.items():
             spent = processor_seconds(pids) - used[name]
             report.add(f"{name} by its processor time", rows / spent, "rows/s")
         _measure_visible(report, client, broker, rows, 10 if quick else 40)
-        own, pause = time.process_time(), 5.0 if quick else 30.0
+        used_seconds, pause = time.process_time(), 5.0 if quick else 30.0
         time.sleep(pause)
-        share = (time.process_time() - own) / pause
+        share = (time.process_time() - used_seconds) / pause
         report.add(
             "an idle source of Kafka",
             100 * share,

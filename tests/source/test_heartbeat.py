@@ -15,7 +15,7 @@ from client_sdk import AsyncClient, Client
 from psoup.cli import cli
 from psoup.source.errors import BadSettings
 from psoup.source.feeding.feed import Feed
-from psoup.source.feeding.heartbeat import PartitionProgress, Reached, heartbeat_instant
+from psoup.source.feeding.heartbeat import PartitionProgress, ReachedTime, heartbeat_instant
 from psoup.source.feeding.piece import Mark, Piece
 from psoup.source.settings import load_settings
 from tests.source.conftest import Sources
@@ -26,7 +26,7 @@ EMPTY = PartitionProgress(is_idle=True, has_rows=False, reached=None)
 
 
 def idle(instant: int, at: float) -> PartitionProgress:
-    return PartitionProgress(True, True, Reached(instant, at))
+    return PartitionProgress(True, True, ReachedTime(instant, at))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def idle(instant: int, at: float) -> PartitionProgress:
         ([idle(5_000_000, 90.0), idle(9_000_000, 80.0), EMPTY], 15_000_000),
         ([idle(5_000_000, 40.0), idle(9_000_000, 89.0)], 20_000_000),
         # One is not at its end, has published lately, or is not known.
-        ([idle(5_000_000, 90.0), PartitionProgress(False, True, Reached(1, 1.0))], None),
+        ([idle(5_000_000, 90.0), PartitionProgress(False, True, ReachedTime(1, 1.0))], None),
         ([idle(5_000_000, 90.0), idle(7_000_000, 98.0)], None),
         ([idle(5_000_000, 90.0), PartitionProgress(True, True, None)], None),
         # A clock that was set back.

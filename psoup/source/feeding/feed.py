@@ -14,7 +14,7 @@ from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.bad_rows import BadRows
 from psoup.source.feeding.batches import Assembler, Batch, own_mark
 from psoup.source.feeding.fence import CopyFence
-from psoup.source.feeding.heartbeat import PartitionProgress, Reached
+from psoup.source.feeding.heartbeat import PartitionProgress, ReachedTime
 from psoup.source.feeding.piece import REACHED, Mark, Reader, decode_mark
 from psoup.source.feeding.publishing import MarkMoved, Publishing, is_transient
 from psoup.source.feeding.queue import BatchQueue
@@ -50,7 +50,7 @@ class Feed:
     report: Report = field(default_factory=lambda: Report(""))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     beats: bool = False
-    reached: Reached | None = None
+    reached: ReachedTime | None = None
     _store_id: str = ""
     # Whether the reader is open and at its end, and how many batches are read and not published.
     _at_end: bool = False
@@ -153,7 +153,7 @@ class Feed:
         if record is not None:
             self._has_rows = record.row_count > 0
             if self.beats and REACHED in mark:
-                self.reached = Reached(int(mark[REACHED]), record.published_at.timestamp())
+                self.reached = ReachedTime(int(mark[REACHED]), record.published_at.timestamp())
 
     async def _check_store(self) -> None:
         """Raise PlaceLost if another store answers than before: it has other marks."""

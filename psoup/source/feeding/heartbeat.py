@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedTime:
     """The greatest event time that a partition has published, in microseconds, and the time of the
     clock at which the store had it, in seconds.
     """
@@ -29,7 +29,7 @@ class PartitionProgress:
 
     is_idle: bool
     has_rows: bool
-    reached: Reached | None
+    reached: ReachedTime | None
 
 
 def heartbeat_instant(

@@ -23,7 +23,7 @@ from client_sdk import (
 )
 from psoup.source.errors import AnotherCopy, BadRowFound
 from psoup.source.feeding.batches import Batch
-from psoup.source.feeding.heartbeat import Reached, greatest_instant
+from psoup.source.feeding.heartbeat import ReachedTime, greatest_instant
 from psoup.source.feeding.piece import ASIDE, REACHED, Mark, Reader, encode_mark
 from psoup.source.feeding.queue import IN_FLIGHT
 
@@ -117,7 +117,7 @@ class Publishing:
             def count(
                 number: int,
                 batches: list[Batch] = batches,
-                reached: list[Reached | None] = reached,
+                reached: list[ReachedTime | None] = reached,
             ) -> None:
                 nonlocal acknowledged
                 acknowledged = number
@@ -132,20 +132,20 @@ class Publishing:
                 await self._refused(refused, error)
                 batches = batches[1:]
 
-    def _reached(self, batches: list[Batch]) -> list[Reached | None]:
+    def _reached(self, batches: list[Batch]) -> list[ReachedTime | None]:
         """Return how far the event time has come with each batch; None without heartbeats."""
-        reached, latest = list[Reached | None](), self._feed.reached
+        reached, latest = list[ReachedTime | None](), self._feed.reached
         column = self._feed.stream.ordered_by if self._feed.beats else None
         for batch in batches:
             instant = greatest_instant(batch.table, column)
             if instant is not None:
                 past = instant if latest is None else max(instant, latest.instant)
-                latest = Reached(past, time.time())
+                latest = ReachedTime(past, time.time())
             reached.append(latest)
         return reached
 
     @staticmethod
-    def _encoded(mark: Mark, reached: Reached | None) -> bytes:
+    def _encoded(mark: Mark, reached: ReachedTime | None) -> bytes:
         return encode_mark(mark if reached is None else {**mark, REACHED: reached.instant})
 
     def _acknowledge(self, batch: Batch) -> None:
