@@ -130,16 +130,16 @@ class Texts:
     def _source(self, around: list[str]) -> tuple[str, str]:
         """Return the name of an item of FROM, and the FROM."""
         self._names += 1
-        name, joined_name = f"x{self._names}", f"y{self._names}"
-        columns = ", ".join(f"{joined_name}.{column}" for column in _NAMES)
-        table, where = self.pick("t1", "t2"), self.compared([*around, joined_name])
+        name, beside = f"x{self._names}", f"y{self._names}"
+        columns = ", ".join(f"{beside}.{column}" for column in _NAMES)
+        table, where = self.pick("t1", "t2"), self.compared([*around, beside])
         return name, self.pick(
             f"{table} AS {name}",
             f"{table} AS {name}",
-            f"(SELECT {columns} FROM {table} AS {joined_name} WHERE {where}) AS {name}",
-            f"(SELECT DISTINCT {columns} FROM {table} AS {joined_name} WHERE {where}) AS {name}",
-            f"{table} AS {name} JOIN t2 AS {joined_name} ON {joined_name}.a = {name}.b AND {where}",
-            f"{table} AS {name} LEFT JOIN t2 AS {joined_name} ON {joined_name}.a = {name}.b AND {where}",
+            f"(SELECT {columns} FROM {table} AS {beside} WHERE {where}) AS {name}",
+            f"(SELECT DISTINCT {columns} FROM {table} AS {beside} WHERE {where}) AS {name}",
+            f"{table} AS {name} JOIN t2 AS {beside} ON {beside}.a = {name}.b AND {where}",
+            f"{table} AS {name} LEFT JOIN t2 AS {beside} ON {beside}.a = {name}.b AND {where}",
         )
 
     def value(self, around: list[str], depth: int) -> str:

@@ -5,7 +5,7 @@ FROM, and the columns of that item take their place. So the inner query is answe
 these values. It shows them in hidden outputs, and a row of the query around goes with the answer's
 rows that have its values.
 
-A column of a query around is named with OUTER before its name, once for each query that is left.
+A column of a query around is named with a mark before its name: OUTER, once for each query out.
 Conditions of SubQueries name such columns as those of item 0.
 """
 
@@ -65,8 +65,8 @@ class OuterRows:
 
 
 def outer_columns(query: Query, mark: str = OUTER) -> dict[str, ColumnRef]:
-    """Return the columns, by their names there, of the query so many levels out as `mark` has
-    characters, which are read anywhere in a query."""
+    """Return the columns with a mark that are read anywhere in a query, by their names without
+    it."""
     columns: dict[str, ColumnRef] = {}
     for expression, its_mark in _expressions(query, mark):
         for column in references_of(expression):

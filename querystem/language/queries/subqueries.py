@@ -195,8 +195,8 @@ class SubQueries:
         subquery = SubQuery(inner.kind, query, op=inner.op)
         if operand is not None:
             subquery = replace(subquery, operand=as_item(self._resolved(operand.node), 0))
-        own = [as_item(value, 0) for value in values]
-        return replace(subquery, on=all_of(equal_to_hidden(outer, own)))
+        of_outer = [as_item(value, 0) for value in values]
+        return replace(subquery, on=all_of(equal_to_hidden(outer, of_outer)))
 
     def _scalar(self, subquery: SubQuery, by: Sequence[Expression]) -> SubQuery:
         """Return an aggregate without GROUP BY, grouped by the expressions that conditions equate
