@@ -32,6 +32,8 @@ PROCESSES = ("server", "engine")
 # The groups of flags that have a table of their own.
 GROUPS = ("web", "identity", "log", "metrics")
 _FILE_NAME = "psoup.toml"
+# Keys of such a table that only one of the processes that have the group reads.
+_ONE_PROCESS_KEYS = frozenset({("log", "log-calls")})
 # Flags that only a parent process gives, or that make no sense in a file.
 _NOT_IN_FILES = frozenset({"help", "config", "end-with-stdin", "group"})
 
@@ -181,12 +183,14 @@ def _usual_places() -> Iterator[Path]:
 def _check_keys(
     file: ConfigurationFile, process: str, options: Mapping[str, tuple[str, argparse.Action]]
 ) -> None:
-    """Raise BadConfiguration for a key that this process does not know in a table that it reads
-    alone. Keys of groups may be those of the other process."""
-    for key in file.tables.get(process, {}):
-        if key not in options:
-            hint = _suggestion(key, options)
-            raise BadConfiguration(f"{file.path} [{process}] {key}: there is no such key; {hint}")
+    """Raise BadConfiguration for a key that this process does not know, in its own table or in that
+    of a group that it has."""
+    for name in dict.fromkeys((process, *(table for table, _ in options.values()))):
+        keys = [key for key, (table, _) in options.items() if name in (process, table)]
+        for key in file.tables.get(name, {}):
+            if key not in keys and (name, key) not in _ONE_PROCESS_KEYS:
+                hint = _suggestion(key, keys)
+                raise BadConfiguration(f"{file.path} [{name}] {key}: there is no such key; {hint}")
 
 
 def _suggestion(name: str, names: Sequence[str] | Mapping[str, Any]) -> str:

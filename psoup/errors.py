@@ -12,6 +12,7 @@ ServerError
 ├── QuotaExceeded       the tenant or owner has reached a limit
 ├── UnknownHandle
 ├── RegistrationExpired its lease ran out without contact
+├── UnknownTimeZone     the store has no rules of a time zone
 ├── NoSuchStream
 ├── NoSuchPublisher     the owner has no publisher of that name, or it was forgotten
 ├── NoSuchAccessKey           the tenant has no such key, or it was revoked
@@ -48,6 +49,7 @@ ServerError
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 
@@ -96,6 +98,18 @@ class UnknownHandle(ServerError):
 
 class RegistrationExpired(ServerError):
     reason = "REGISTRATION_EXPIRED"
+
+
+class UnknownTimeZone(ServerError):
+    """The store has no rules of some time zones: `names`."""
+
+    reason = "UNKNOWN_TIME_ZONE"
+
+    def __init__(self, names: Collection[str], hint: str = "") -> None:
+        self.names = frozenset(names)
+        written = ", ".join(sorted(names))
+        hint = hint or "a server gives the store its rules when a query first names it"
+        super().__init__(f"no rules of the time zone {written}", got=written, hint=hint)
 
 
 class NoSuchStream(ServerError):

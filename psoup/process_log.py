@@ -85,8 +85,8 @@ def start_log(settings: LogSettings) -> None:
 
 
 def event_of(record: logging.LogRecord) -> str:
-    """Return the stable name of what a record tells."""
-    return EVENTS.get(str(record.msg), UNNAMED)
+    """Return the stable name of what a record tells, which a note of a flood keeps."""
+    return getattr(record, "event", "") or EVENTS.get(str(record.msg), UNNAMED)
 
 
 class TextFormatter(logging.Formatter):
@@ -144,6 +144,7 @@ class Flood:
         second = self._seconds.get(kind)
         if second is None or now - second.began >= 1.0:
             if second is not None and second.omitted:
+                record.event = kind
                 record.msg = f"{record.getMessage()} … and {second.omitted:,} like it before"
                 record.args = ()
             self._seconds[kind] = second = _Second(now)

@@ -40,8 +40,9 @@ from querystem.operators import leg_labels
 from querystem.query import From, LeftJoin, Leg, Query, item_column
 from querystem.reach import reach_of
 
-# The spans of composites that equalities connect; None leaves out nothing.
-SPANS = (HOUR, DAY, 30 * DAY, None)
+# The spans of composites that equalities connect; None leaves out nothing. 27 hours and 32 days are
+# for days and months of time zones, which may be three hours longer than others.
+SPANS = (HOUR, DAY, 27 * HOUR, 30 * DAY, 32 * DAY, None)
 # The spans of composites with an inequality: closer together, because their combinations grow with
 # the span.
 RANGE_SPANS = tuple(MINUTE << power for power in range(17))

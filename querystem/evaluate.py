@@ -33,7 +33,7 @@ from datastem.arrays import Int64s
 from datastem.equality import canonical, codes
 from datastem.types import Kind
 from querystem.aggregate import finish, merge, partial
-from querystem.expressions import TRUE, Expression, columns_of
+from querystem.expressions import TRUE, Expression, at_instant, columns_of
 from querystem.kernel import matches, values_of
 from querystem.ordering import (
     Ranker,
@@ -67,7 +67,9 @@ def answer_at(
     oldest = None if retain is None else now - retain + 1
     high = sum(part.num_rows for part in rows)
     chosen = rows_in_window(query.leg.window, rows, now, oldest, high)
-    return answer_of(query, matching_rows(query.leg.where, chosen))
+    matching = matching_rows(query.leg.where, chosen)
+    present = matching_rows(at_instant(query.leg.when, now), matching)
+    return answer_of(query.at_instant(now), present)
 
 
 def answer_of(query: Query, matching: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from datastem.constants import Constant, constant_from_json, constant_to_json
-from datastem.types import BOOLEAN, Type, parse_type
+from datastem.instants import MAX_INSTANT, MIN_INSTANT, from_micros
+from datastem.types import BOOLEAN, TIMESTAMP, Type, parse_type
 
 
 class Op(enum.Enum):
@@ -108,13 +109,20 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Now:
+    """The instant of the answer, which `at_instant` replaces; the kernel never sees one."""
+
+    type: Type = TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     op: Op
     args: tuple[Expression, ...]
     type: Type
 
 
-Expression = Literal | ColumnRef | Parameter | Call
+Expression = Literal | ColumnRef | Parameter | Now | Call
 
 TRUE = Literal(True, BOOLEAN)
 
@@ -132,6 +140,34 @@ def references_of(expression: Expression) -> Iterator[ColumnRef]:
 def columns_of(expression: Expression) -> Iterator[str]:
     """Return the names of the columns an expression reads, with repeats."""
     return (reference.name for reference in references_of(expression))
+
+
+def uses_now(*expressions: Expression) -> bool:
+    """Return whether the value of any of the expressions depends on NOW."""
+    for expression in expressions:
+        if isinstance(expression, Now):
+            return True
+        if isinstance(expression, Call) and uses_now(*expression.args):
+            return True
+    return False
+
+
+def at_instant(expression: Expression, now: int | None) -> Expression:
+    """Return the expression with an instant, in microseconds, in the place of NOW. Before there is
+    a NOW, and out of the years that a TIMESTAMP may have, it is NULL."""
+    if not uses_now(expression):
+        return expression
+    is_instant = now is not None and MIN_INSTANT <= now <= MAX_INSTANT
+    return _with_now(expression, Literal(from_micros(now or 0) if is_instant else None, TIMESTAMP))
+
+
+def _with_now(expression: Expression, present: Literal) -> Expression:
+    if isinstance(expression, Now):
+        return present
+    if not isinstance(expression, Call):
+        return expression
+    args = tuple([_with_now(arg, present) for arg in expression.args])
+    return Call(expression.op, args, expression.type)
 
 
 def weight_of(expression: Expression) -> int:
@@ -155,6 +191,8 @@ def to_json(expression: Expression) -> list[Any]:
             return ["col", str(type_), name]
         case Parameter(name, type_):
             return ["par", str(type_), name]
+        case Now(type_):
+            return ["now", str(type_)]
         case Call(op, args, type_):
             return ["call", str(type_), op.value, *[to_json(arg) for arg in args]]
 
@@ -167,6 +205,8 @@ def from_json(form: list[Any]) -> Expression:
         return ColumnRef(form[2], type_)
     if tag == "par":
         return Parameter(form[2], type_)
+    if tag == "now":
+        return Now(type_)
     return Call(Op(form[2]), tuple(from_json(arg) for arg in form[3:]), type_)
 
 

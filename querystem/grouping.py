@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,22 @@ class Grouping:
 
     keys: tuple[Expression, ...]
     aggregates: tuple[Aggregate, ...]
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """The keys and the arguments of the aggregates."""
+        arguments = [aggregate.argument for aggregate in self.aggregates]
+        return *self.keys, *(argument for argument in arguments if argument is not None)
+
+    def mapped(self, change: Callable[[Expression], Expression]) -> Grouping:
+        """Return this grouping with its keys and the arguments of its aggregates changed."""
+        aggregates = [
+            aggregate
+            if aggregate.argument is None
+            else replace(aggregate, argument=change(aggregate.argument))
+            for aggregate in self.aggregates
+        ]
+        return Grouping(tuple(change(key) for key in self.keys), tuple(aggregates))
 
     def __hash__(self) -> int:
         """Return the hash, which is computed once, because groupings are keys of caches."""

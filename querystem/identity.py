@@ -12,7 +12,7 @@ from datastem.equality import canonical
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
 from querystem.evaluate import kept_rows, project
-from querystem.expressions import ColumnRef
+from querystem.expressions import TRUE, ColumnRef
 from querystem.grouping import key_name
 from querystem.ordering import sort_keys
 from querystem.query import (
@@ -27,7 +27,9 @@ from querystem.query import (
     Source,
     part_names,
 )
+from querystem.visibility import visibility_of
 from results.checksum import key_ids
+from results.window import TimeWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +51,31 @@ class Identified:
 def slides(query: Query) -> bool:
     """Return whether the answer consists of rows of legs or their combinations, so that the windows
     alone decide what is in it."""
+    return _is_plain(query) and (_is_visible(query.source) or _combines(query.source))
+
+
+def _is_plain(query: Query) -> bool:
     limited = query.limit is not None or query.offset
-    plain = query.grouping is None and not query.distinct and not limited
-    return plain and _combines(query.source)
+    return query.grouping is None and not query.distinct and not limited and not query.has_now
+
+
+def _is_visible(source: Source) -> bool:
+    """Return whether a condition on NOW gives each row of a window of time an interval."""
+    if not isinstance(source, Leg) or source.as_of is not None:
+        return False
+    return isinstance(source.window, TimeWindow) and visibility_of(source.when) is not None
 
 
 def _combines(source: Source | Item) -> bool:
     match source:
         case Leg():
-            return source.as_of is None
+            return source.as_of is None and source.when == TRUE
         case Query():
-            return slides(source)
+            return _is_plain(source) and _combines(source.source)
         case From(items, _, subqueries):
             return not subqueries and all(map(_combines, items))
         case SetOperation(operator, queries):
-            return operator is SetOperator.UNION_ALL and all(map(slides, queries))
+            return operator is SetOperator.UNION_ALL and all(map(_combines, queries))
         case LeftJoin():
             return False
 
@@ -104,8 +116,9 @@ def row_ids(query: Query, rows: pa.RecordBatch, outputs: pa.RecordBatch) -> Int6
 
 def base_query(query: Query, schema: StreamSchema) -> Query:
     """Return the query of the base rows: the matching rows with `ts` and the declared columns that
-    the query reads, from which `evaluate.answer_of` makes its answer."""
+    the query reads, from which `evaluate.answer_of` makes its answer. Its outputs have the labels
+    of the columns."""
     columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
-    outputs = [Output(column.name, ColumnRef(column.name, column.type)) for column in columns]
+    outputs = [Output(column.label, ColumnRef(column.name, column.type)) for column in columns]
     ts = Output("ts", ColumnRef("ts", TIMESTAMP))
     return Query(replace(query.leg, refresh=None), (ts, *outputs))

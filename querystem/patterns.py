@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Sequence
 
 from datastem.schema import StreamSchema
-from querystem.expressions import Call, ColumnRef, Expression, Op
+from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op
 from querystem.query import (
     AsOf,
     From,
@@ -19,6 +19,7 @@ from querystem.query import (
     Source,
     subquery_column,
 )
+from querystem.visibility import visibility_of
 from results.window import TimeWindow, Window
 
 
@@ -46,7 +47,8 @@ def pattern_of(query: Query, schemas: Schemas) -> Pattern:
         pattern = Pattern.WK
     if query.distinct and pattern is not Pattern.MON:
         pattern = max(pattern, Pattern.WK)
-    if query.limit is not None or query.offset:
+    # What is made of NOW changes at any instant, and no row says when.
+    if query.limit is not None or query.offset or query.has_now:
         pattern = Pattern.STR
     return pattern
 
@@ -57,8 +59,9 @@ def source_pattern(source: Source | Item, schemas: Schemas) -> Pattern:
         case Leg(as_of=AsOf(row=row)):
             # A late row of the stream changes what was current; what was known never changes.
             return Pattern.STR if row is None else Pattern.MON
-        case Leg(stream, _, window):
-            return _leaf(window, schemas(stream))
+        case Leg(stream, _, window, when=when):
+            pattern = _leaf(window, schemas(stream))
+            return pattern if when == TRUE else max(pattern, _visible(when))
         case Query():
             inner = pattern_of(source, schemas)
             return inner if source.over is None else max(inner, _over(source.over))
@@ -111,6 +114,12 @@ def _united(operation: SetOperation, inputs: list[Pattern]) -> Pattern:
         return max(inputs)
     windows = {leg.window for query in operation.queries for leg in query.legs}
     return Pattern.WKS if set(inputs) == {Pattern.WKS} and len(windows) == 1 else Pattern.WK
+
+
+def _visible(when: Expression) -> Pattern:
+    """Return the pattern of rows that a condition on NOW shows: a row says when it comes and goes
+    only if the condition is an interval."""
+    return Pattern.STR if visibility_of(when) is None else Pattern.WK
 
 
 def _over(window: Window) -> Pattern:

@@ -30,8 +30,10 @@ from querystem.expressions import (
     ColumnRef,
     Expression,
     Op,
+    at_instant,
     columns_of,
     predicate_key,
+    uses_now,
     weight_of,
 )
 from querystem.grouping import Function, Grouping, grouping_to_json
@@ -84,7 +86,9 @@ class Leg:
     A leg that `has_own_window` keeps it when a caller brings another window. A leg with `as_of` has
     no window: its rows are looked up one by one. With `refresh` the rows change at
     refresh points of the leg only. A leg that stands for a `view` shows the rows of the view: a
-    window that a caller brings bounds the ts of those, and chooses in no other way.
+    window that a caller brings bounds the ts of those, and chooses in no other way. `when` is the
+    part of the condition that depends on NOW: it is no part of the predicate, and is applied to
+    matching rows at the NOW of the leg.
     """
 
     stream: str
@@ -94,6 +98,7 @@ class Leg:
     as_of: AsOf | None = None
     refresh: Refresh | None = None
     view: str = ""
+    when: Expression = TRUE
 
     @cached_property
     def predicate_key(self) -> str:
@@ -107,7 +112,8 @@ class From:
 
     A combination has the greatest ts of its rows. It is named by the row ids of the legs in it, in
     their order, which is also its place among combinations of one ts. Queries inside expressions
-    give it further columns, named by `subquery_column`, which `where` may use.
+    give it further columns, named by `subquery_column`, which `where` may use. Conditions that
+    depend on NOW stand in `where`, so that `on` is the same at every NOW.
     """
 
     items: tuple[Item, ...]
@@ -180,6 +186,25 @@ class SubQuery:
     op: Op | None = None
     grouping: Grouping | None = None
     value: Expression | None = None
+
+    def mapped(self, change: Callable[[Expression], Expression]) -> SubQuery:
+        """Return this with the expressions beside the query, and its clauses, changed."""
+        return replace(
+            self,
+            query=self.query.mapped(change),
+            on=change(self.on),
+            operand=None if self.operand is None else change(self.operand),
+            grouping=None if self.grouping is None else self.grouping.mapped(change),
+            value=None if self.value is None else change(self.value),
+        )
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """The expressions beside the query."""
+        yield self.on
+        yield from filter(None, (self.operand, self.value))
+        if self.grouping is not None:
+            yield from self.grouping.expressions
 
     @property
     def type(self) -> Type:
@@ -260,6 +285,23 @@ class Query:
         return tuple(_moving(self, False))
 
     @cached_property
+    def has_now(self) -> bool:
+        """Whether an expression depends on NOW, except conditions that are left to a leg (`when`)
+        and those inside inner queries."""
+        return uses_now(*self._of_rows, *self._of_answers, self.having, *_conditions(self.source))
+
+    @cached_property
+    def uses_now(self) -> bool:
+        """Whether an expression anywhere in the query depends on NOW."""
+        late = any(leg.when != TRUE for leg in self.legs)
+        return late or any(query.has_now for query in self.all_queries)
+
+    @cached_property
+    def all_queries(self) -> tuple[Query, ...]:
+        """This query and those inside it, outer ones first."""
+        return tuple(_inner_queries(self))
+
+    @cached_property
     def view_windows(self) -> tuple[tuple[Window, ...], ...]:
         """The windows that views put on each leg: all that the text of a view has, none that the
         query has around or instead of it."""
@@ -277,9 +319,14 @@ class Query:
         return tuple(leg.predicate_key for leg in self.legs)
 
     @cached_property
+    def inner_queries(self) -> tuple[Query, ...]:
+        """The queries inside it, outer ones first."""
+        return tuple(_inner_queries(self.source))
+
+    @cached_property
     def opened(self) -> tuple[Query, ...]:
         """The queries in FROM over which a caller may bring a window."""
-        return tuple(query for query in _inner_queries(self.source) if query.open)
+        return tuple(query for query in self.inner_queries if query.open)
 
     def with_legs(self, change: Callable[[Leg], Leg]) -> Query:
         """Return this query with each leg changed, in the order of `legs`."""
@@ -304,6 +351,28 @@ class Query:
     def with_parts(self, change: Callable[[Leg], Leg], within: Callable[[Query], Query]) -> Query:
         """Return this query with the legs and the queries of its source changed."""
         return replace(self, source=_Changing(change, within).source(self.source))
+
+    def mapped(self, change: Callable[[Expression], Expression]) -> Query:
+        """Return this query with its expressions, but not those of its source, changed."""
+        return replace(
+            self,
+            outputs=tuple(
+                Output(output.name, change(output.expression)) for output in self.outputs
+            ),
+            grouping=None if self.grouping is None else self.grouping.mapped(change),
+            having=change(self.having),
+            order_by=tuple(
+                SortKey(change(key.expression), key.descending, key.nulls_first)
+                for key in self.order_by
+            ),
+        )
+
+    def at_instant(self, now: int | None) -> Query:
+        """Return this query with an instant in the place of NOW in its clauses, but not in its
+        source."""
+        if not self.has_now:
+            return self
+        return self.mapped(lambda expression: at_instant(expression, now))
 
     def with_where(self, where: Expression) -> Query:
         """Return this query over one leg with another predicate; other cached properties stay."""
@@ -342,12 +411,7 @@ class Query:
 
     @property
     def _of_rows(self) -> list[Expression]:
-        if self.grouping is None:
-            return self._of_answers
-        arguments = [
-            aggregate.argument for aggregate in self.grouping.aggregates if aggregate.argument
-        ]
-        return [*self.grouping.keys, *arguments]
+        return self._of_answers if self.grouping is None else [*self.grouping.expressions]
 
     @property
     def _of_answers(self) -> list[Expression]:
@@ -490,11 +554,28 @@ def legs_of(source: Source | Item) -> Iterator[Leg]:
 def _moving(source: Source | Item, around: bool) -> Iterator[bool]:
     """Yield whether NOW moves each leg; `around` says that it moves everything in the source."""
     if isinstance(source, Leg):
-        yield around or depends_on_now(source.window)
-    elif isinstance(source, Query) and source.over is not None:
-        around = around or depends_on_now(source.over)
+        yield around or depends_on_now(source.window) or uses_now(source.where, source.when)
+    elif isinstance(source, Query):
+        above = source.over is not None and depends_on_now(source.over)
+        around = around or above or source.has_now
     for inner in _inside(source):
         yield from _moving(inner, around)
+
+
+def _conditions(source: Source | Item) -> Iterator[Expression]:
+    """Yield the conditions of a source over combinations of rows, and the expressions beside its
+    subqueries, but none of the queries inside it."""
+    match source:
+        case From(items, on, subqueries, where):
+            yield from (on, where)
+            for subquery in subqueries:
+                yield from subquery.expressions
+            for item in items:
+                yield from _conditions(item)
+        case LeftJoin(left_side, right_side, on):
+            yield on
+            yield from _conditions(left_side)
+            yield from _conditions(right_side)
 
 
 def _view_windows(

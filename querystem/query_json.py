@@ -98,7 +98,8 @@ def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     own = {"own": True} if leg.has_own_window else {}
     as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
     view = {"leg_view": leg.view} if leg.view else {}
-    window = {"window": window_to_json(leg.window), **own, **as_of, **view}
+    when = {} if leg.when == TRUE else {"when": to_json(leg.when)}
+    window = {"window": window_to_json(leg.window), **own, **as_of, **view, **when}
     return {"stream": leg.stream, **where, **window, **_leg_refresh_json(leg.refresh)}
 
 
@@ -128,6 +129,7 @@ def _from_json(source: From, predicates: bool) -> dict[str, Any]:
         form["subqueries"] = [
             _subquery_json(subquery, predicates) for subquery in source.subqueries
         ]
+    if source.where != TRUE:
         form["where_all"] = to_json(source.where)
     return form
 
@@ -194,10 +196,9 @@ def _source(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Source:
 def _from(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> From:
     items = tuple(_item(item, predicates) for item in form["from"])
     on = from_json(form["on"])
-    if "subqueries" not in form:
-        return From(items, on)
-    subqueries = tuple(_subquery(subquery, predicates) for subquery in form["subqueries"])
-    return From(items, on, subqueries, from_json(form["where_all"]))
+    subqueries = tuple(_subquery(part, predicates) for part in form.get("subqueries", ()))
+    where = from_json(form["where_all"]) if "where_all" in form else TRUE
+    return From(items, on, subqueries, where)
 
 
 def _subquery(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> SubQuery:
@@ -220,8 +221,8 @@ def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
     refresh = refresh_from_json(form.get("leg_refresh"))
     if "leg_period" in form:
         refresh = RefreshEvery(form["leg_period"])
-    view = form.get("leg_view", "")
-    return Leg(form["stream"], from_json(where), window, has_own_window, as_of, refresh, view)
+    view, when = form.get("leg_view", ""), from_json(form["when"]) if "when" in form else TRUE
+    return Leg(form["stream"], from_json(where), window, has_own_window, as_of, refresh, view, when)
 
 
 def _as_of(form: Mapping[str, Any]) -> AsOf:

@@ -180,15 +180,15 @@ def visible(window: TimeWindow, ts: Int64s, retain: int | None) -> tuple[Int64s,
     first, until = ts.copy(), np.full_like(ts, FOR_EVER)
     never = np.zeros(len(ts), np.bool_)
     if end is not None and end.relative:
-        # The window holds the row if ts < NOW + offset.
-        np.maximum(first, ts - end.offset + 1, out=first)
-    elif end is not None:
-        never |= ts >= end.offset
+        # The window holds the row once its end is later than ts.
+        np.maximum(first, end.past(ts), out=first)
+    elif end is not None and end.fixed is not None:
+        never |= ts >= end.fixed
     if begin is not None and begin.relative:
-        # The window holds the row while ts >= NOW + offset.
-        until = ts - begin.offset + 1
-    elif begin is not None:
-        never |= ts < begin.offset
+        # The window holds the row until its begin is later than ts.
+        until = begin.past(ts)
+    elif begin is not None and begin.fixed is not None:
+        never |= ts < begin.fixed
     if window.slide is not None:
         # The window moves only at multiples of SLIDE, so both ends wait for the next one.
         first = _next_multiple(first, window.slide)
@@ -216,8 +216,8 @@ def entered(window: TimeWindow, horizon: int | None) -> int:
     """Return the ts below which rows, and no others, have entered the window by `horizon`."""
     if horizon is not None:
         return window.at(horizon)[1]
-    fixed = window.end is not None and not window.end.relative
-    return window.end.offset if fixed and window.end is not None else FOR_EVER
+    fixed = None if window.end is None else window.end.fixed
+    return FOR_EVER if fixed is None else fixed
 
 
 def _next_multiple(instants: Int64s, step: int) -> Int64s:

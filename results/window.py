@@ -7,8 +7,14 @@ ends belong to a window; the binder adds 1 to the end, once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+
+from datastem.arrays import Int64s
+from datastem.calendar import Unit, instants_past, unit_begin
+from datastem.zones import MAX_SETBACK, UTC_RULES, ZoneRules, Zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,80 @@ class Bound:
     def at(self, present: int) -> int:
         return present + self.offset if self.relative else self.offset
 
+    @property
+    def fixed(self) -> int | None:
+        """The point itself, if it does not move."""
+        return None if self.relative else self.offset
+
+    @property
+    def farthest(self) -> int:
+        """The least offset from the present that a relative bound can have."""
+        return self.offset
+
+    @property
+    def nearest(self) -> int:
+        """The greatest offset from the present that a relative bound can have."""
+        return self.offset
+
+    def past(self, ts: Int64s) -> Int64s:
+        """Return the first present at which a relative bound is later than each ts."""
+        return ts - self.offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarBound:
+    """An end of a window that moves with the calendar: the begin of the unit that is `back` units
+    before the present one.
+
+    `zone` names a time zone, `""` is UTC. A bound that was read from a text has no `rules` yet, and
+    has no place in time; `with_rules` gives them to its window.
+    """
+
+    unit: Unit
+    back: int
+    zone: str = ""
+    rules: ZoneRules | None = None
+
+    relative = True
+    fixed = None
+
+    def at(self, present: int) -> int:
+        instant = np.array([present])
+        return int(unit_begin(self.unit, self._known_rules, instant, self.back)[0])
+
+    @property
+    def width(self) -> int:
+        """The longest time from this bound to the begin of the present unit."""
+        return self.back * self.unit.longest + self._setback
+
+    @property
+    def farthest(self) -> int:
+        # The present unit may be as good as over.
+        return 1 - (self.back + 1) * self.unit.longest - self._setback
+
+    @property
+    def nearest(self) -> int:
+        # Units may be empty.
+        return 0
+
+    def past(self, ts: Int64s) -> Int64s:
+        """Return the first present at which the bound is later than each ts."""
+        return instants_past(self.unit, self._known_rules, ts, self.back)
+
+    @property
+    def _setback(self) -> int:
+        return MAX_SETBACK if self.zone else 0
+
+    @property
+    def _known_rules(self) -> ZoneRules:
+        rules = self.rules if self.zone else UTC_RULES
+        if rules is None:
+            raise LookupError(f"the window has no rules of the time zone {self.zone} yet")
+        return rules
+
+
+TimeBound = Bound | CalendarBound
+
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
@@ -31,9 +111,20 @@ class TimeWindow:
     UTC.
     """
 
-    begin: Bound | None = None
-    end: Bound | None = None
+    begin: TimeBound | None = None
+    end: TimeBound | None = None
     slide: int | None = None
+
+    @property
+    def by_calendar(self) -> bool:
+        """Whether the window moves with calendar units."""
+        return isinstance(self.begin, CalendarBound)
+
+    @property
+    def zones(self) -> set[str]:
+        """The names of the time zones that the window needs rules of."""
+        bounds = self.begin, self.end
+        return {b.zone for b in bounds if isinstance(b, CalendarBound) and b.zone}
 
     def present(self, now: int) -> int:
         """Return the instant the window is of at `now`: `slide` sets it back."""
@@ -101,6 +192,19 @@ def depends_on_now(window: Window) -> bool:
             return True
 
 
+def with_rules(window: Window, zones: Zones) -> Window:
+    """Return the window with the rules of its time zones; raise KeyError if `zones` lacks one."""
+    if not isinstance(window, TimeWindow) or not window.zones:
+        return window
+    return replace(window, begin=_ruled(window.begin, zones), end=_ruled(window.end, zones))
+
+
+def _ruled(bound: TimeBound | None, zones: Zones) -> TimeBound | None:
+    if not isinstance(bound, CalendarBound) or not bound.zone:
+        return bound
+    return replace(bound, rules=zones[bound.zone])
+
+
 def window_to_json(window: Window) -> dict[str, Any]:
     match window:
         case TimeWindow(begin, end, slide):
@@ -133,9 +237,21 @@ def window_from_json(form: Mapping[str, Any]) -> Window:
             raise ValueError(f"a window of an unknown kind: {kind}")
 
 
-def _bound_json(bound: Bound | None) -> list[Any] | None:
-    return None if bound is None else [bound.offset, bound.relative]
+def _bound_json(bound: TimeBound | None) -> list[Any] | None:
+    match bound:
+        case None:
+            return None
+        case Bound(offset, relative):
+            return [offset, relative]
+        case CalendarBound(unit, back, zone):
+            return [unit.value, back, zone]
 
 
-def _bound(form: list[Any] | None) -> Bound | None:
-    return None if form is None else Bound(form[0], form[1])
+def _bound(form: list[Any] | None) -> TimeBound | None:
+    match form:
+        case None:
+            return None
+        case [str() as unit, back, zone]:
+            return CalendarBound(Unit(unit), back, zone)
+        case _:
+            return Bound(*form)

@@ -32,6 +32,7 @@ EXTRAS = {
     "delta": "import deltalake",
     "kafka": "import confluent_kafka",
     "postgres": "import psycopg2",
+    "s3": "import psoup.store.backup.objects",
     "spark": "import psoup.spark",
 }
 _BUILD = "import sys, setuptools.build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"

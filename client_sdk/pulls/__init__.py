@@ -27,6 +27,7 @@ from client_sdk.pulls._file import load_pulls
 from client_sdk.pulls._pull import Hook, Pull, Store, name_from
 from client_sdk.pulls._puller import Puller, hopeless, passes, run_pulls
 from client_sdk.pulls._pulling import pull_many, pull_once
+from client_sdk.pulls._receivers import Receivers
 from client_sdk.pulls._schedule import Clock, Schedule, SystemClock, parse_duration, show_duration
 from client_sdk.pulls._sinks import FORMATS, format_of, sink_for
 from client_sdk.pulls._watching import watch_pull
@@ -49,6 +50,7 @@ __all__ = [
     "Schedule",
     "Store",
     "SystemClock",
+    "Receivers",
     "change_sink_for",
     "format_of",
     "formula_safe",

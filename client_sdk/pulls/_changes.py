@@ -34,8 +34,9 @@ from client_sdk.pulls._change_lines import (
     change_lines,
     change_rows,
 )
-from client_sdk.pulls._http_changes import HttpChanges, is_url
+from client_sdk.pulls._http_changes import ANY_RECEIVER, HttpChanges, is_url
 from client_sdk.pulls._receipt import ReceiptFile
+from client_sdk.pulls._receivers import Receivers
 from client_sdk.pulls._sinks.delta import delta_module
 
 _SUFFIXES = (".jsonl", ".ndjson", ".delta")
@@ -57,13 +58,16 @@ class ChangeSink(Protocol):
         """
 
 
-def change_sink_for(target: Path | str, secret_file: Path | None = None) -> ChangeSink:
+def change_sink_for(
+    target: Path | str, secret_file: Path | None = None, receivers: Receivers = ANY_RECEIVER
+) -> ChangeSink:
     """Return the sink for a URL, or for a path by its suffix. Raises BadPull.
 
-    `secret_file` has the secret by which deliveries to a URL are signed.
+    `secret_file` has the secret by which deliveries to a URL are signed; `receivers` are the
+    addresses that it may have.
     """
     if is_url(target):
-        return HttpChanges(str(target), secret_file)
+        return HttpChanges(str(target), secret_file, receivers)
     path = Path(target)
     if path.suffix.lower() not in _SUFFIXES:
         raise BadPull(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
@@ -31,6 +31,7 @@ from client_sdk._wire.values import Scalar
 from client_sdk.pulls._http_changes import is_url
 from client_sdk.pulls._pull import Hook, Pull, Store
 from client_sdk.pulls._puller import check_together
+from client_sdk.pulls._receivers import Receivers, is_operators
 from client_sdk.pulls._schedule import Schedule, parse_duration
 from client_sdk.pulls._sinks import FORMATS
 
@@ -41,6 +42,7 @@ _PULL_FIELDS = (
     "csv_safe",
     "changes_to",
     "changes_secret_file",
+    "receivers",
     "key_file",
 )
 
@@ -89,9 +91,21 @@ class _File:
         values = {**_fitting(defaults, table_values), **table_values}
         try:
             state, store = self._state(values, defaults), _store(values, self.store)
+            values["receivers"] = self._receivers(values.pop("allow", None))
             return _make_pull(name, values, state, store, self.path.parent)
         except ValueError as error:
             self._fail(label, str(error))
+
+    def _receivers(self, allow: Sequence[str] | None) -> Receivers:
+        """Return the addresses that changes may be posted to. Raises ValueError for `allow` in a
+        file that others may write: they would allow themselves everything."""
+        if not is_operators(self.path):
+            if allow is not None:
+                raise ValueError(
+                    "allow: others own this file, or may write it; give --allow, or chmod go-w"
+                )
+            return Receivers.only(())
+        return Receivers() if allow is None else Receivers.only(allow)
 
     def _read(self, label: str, table: Any, readers: Mapping[str, Reader]) -> Values:
         if not isinstance(table, Mapping):
@@ -199,6 +213,12 @@ def _text(value: Any, folder: Path) -> str:
     return value
 
 
+def _texts(value: Any, folder: Path) -> list[str]:
+    if not isinstance(value, list):
+        raise ValueError('must be a list of texts, as ["10.0.0.0/8"]')
+    return [_text(item, folder) for item in value]
+
+
 def _flag(value: Any, folder: Path) -> bool:
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
@@ -290,6 +310,7 @@ SHARED_KEYS: dict[str, Reader] = {
     "on_change": _text,
     "on_change_limit": _duration,
     "on_change_must_succeed": _flag,
+    "allow": _texts,
     "target": _text,
     "tenant": _text,
     "owner": _text,

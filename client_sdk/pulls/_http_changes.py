@@ -11,21 +11,22 @@ from __future__ import annotations
 import hashlib
 import hmac
 import http.client
-import ipaddress
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from client_sdk._exceptions import BadPull
 from client_sdk.copies import ChangeBatch
 from client_sdk.pulls._change_lines import change_lines
+from client_sdk.pulls._receivers import Receivers
 
 MAX_DELIVERY_CHANGES = 1000
 MAX_DELIVERY_BYTES = 1_000_000
 TIMEOUT_SECONDS = 30.0
 _MAX_ANSWER_BYTES = 1 << 16
 _GONE = 410
+ANY_RECEIVER = Receivers()
 
 
 class DeliveryFailed(OSError):
@@ -41,12 +42,14 @@ class HttpChanges:
     """A receiver of changes. A status of 2xx takes them; 410 ends the pull; with any other one they
     are sent again. Redirects are not followed.
 
-    Raises BadPull if the URL or the secret can't be used.
+    Raises BadPull if the URL or the secret can't be used, or `receivers` does not permit it.
     """
 
     failures: tuple[type[Exception], ...] = (OSError, http.client.HTTPException)
 
-    def __init__(self, url: str, secret_file: Path | None = None) -> None:
+    def __init__(
+        self, url: str, secret_file: Path | None = None, receivers: Receivers = ANY_RECEIVER
+    ) -> None:
         try:
             self._url = urlsplit(url)
             port = self._url.port
@@ -56,6 +59,8 @@ class HttpChanges:
             raise BadPull("changes_to: is no URL of a receiver")
         if self._url.username is not None:
             raise BadPull("changes_to: no secrets in the URL; sign with changes_secret_file")
+        receivers.check(self._url.hostname)
+        self._receivers = receivers
         self._secret_file = secret_file
         self._secret()
 
@@ -85,7 +90,7 @@ class HttpChanges:
         if secret := self._secret():
             signature = hmac.new(secret, body, hashlib.sha256).hexdigest()
             headers["Psoup-Signature"] = f"sha256={signature}"
-        connection = _connect(self._url)
+        connection = self._connect()
         try:
             path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
             connection.request("POST", path, body, headers)
@@ -100,25 +105,21 @@ class HttpChanges:
             redirect = "; redirects are not followed" if 300 <= status < 400 else ""
             raise DeliveryFailed(f"the receiver answers {status}{redirect}")
 
-
-def _connect(url: SplitResult) -> http.client.HTTPConnection:
-    """Return a connection. Raises DeliveryFailed for a link-local address, where machines of a
-    cloud have their metadata."""
-    host = str(url.hostname)
-    connection: http.client.HTTPConnection
-    if url.scheme.lower() == "https":
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(
-            host, url.port, timeout=TIMEOUT_SECONDS, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(host, url.port, timeout=TIMEOUT_SECONDS)
-    connection.connect()
-    address = connection.sock.getpeername()[0].partition("%")[0]
-    if ipaddress.ip_address(address).is_link_local:
-        connection.close()
-        raise DeliveryFailed(f"{host} is {address}, an address of the machine itself")
-    return connection
+    def _connect(self) -> http.client.HTTPConnection:
+        """Return a connection to a permitted address. Raises OSError."""
+        host, is_encrypted = str(self._url.hostname), self._url.scheme.lower() == "https"
+        kind = http.client.HTTPSConnection if is_encrypted else http.client.HTTPConnection
+        connection = kind(host, self._url.port)
+        # A connection that has a socket makes no other one.
+        connection.sock = self._receivers.connect(host, connection.port, TIMEOUT_SECONDS)
+        if is_encrypted:
+            try:
+                context = ssl.create_default_context()
+                connection.sock = context.wrap_socket(connection.sock, server_hostname=host)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
 
 def deliveries(batch: ChangeBatch) -> Iterator[tuple[int, int, bytes]]:

@@ -14,6 +14,7 @@ from client_sdk._exceptions import BadPull
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.values import Scalar
 from client_sdk.pulls._http_changes import is_url
+from client_sdk.pulls._receivers import Receivers
 from client_sdk.pulls._schedule import ZERO, Schedule
 from client_sdk.pulls._sinks import FORMATS, format_of
 
@@ -75,9 +76,9 @@ class Pull:
     or `handle`, in hexadecimal. `state` is the file of the offline copy, by default beside the
     output; it is encrypted if `key_file` has a key. Changes of the answer are appended to
     `changes_to`, if it is given: JSON lines, a Delta table, or the URL of a receiver, signed by the
-    secret in `changes_secret_file`. With `always` the output is written even if it has the answer
-    already. With `csv_safe` a TEXT in CSV that a spreadsheet would take for a formula has an
-    apostrophe before it.
+    secret in `changes_secret_file`, at an address that `receivers` permits. With `always` the
+    output is written even if it has the answer already. With `csv_safe` a TEXT in CSV that a
+    spreadsheet would take for a formula has an apostrophe before it.
 
     Raises BadPull, whose message begins with the field, if the values don't fit together.
     """
@@ -99,6 +100,7 @@ class Pull:
     csv_safe: bool = False
     changes_to: Path | str | None = None
     changes_secret_file: Path | None = None
+    receivers: Receivers = field(default_factory=Receivers)
     hook: Hook | None = None
     store: Store = field(default_factory=Store)
 

@@ -97,7 +97,9 @@ def _take(work: _Work, stack: ExitStack) -> None:
         # Checked before the sync, so that a wrong output costs no transfer.
         sink_for(work.pull.to, work.pull.format, work.pull.name)
         if work.pull.changes_to is not None:
-            change_sink_for(work.pull.changes_to, work.pull.changes_secret_file)
+            change_sink_for(
+                work.pull.changes_to, work.pull.changes_secret_file, work.pull.receivers
+            )
     except BadPull as error:
         raise OutputFailed(error.message) from error
     stack.enter_context(work.file)
@@ -167,7 +169,9 @@ def _deliver(work: _Work, copies: Copies) -> None:
         copy = copies[work.pull.name]
         report = deliver(copy, change, work.pull, work.file, work.receipt)
     if work.pull.changes_to is not None:
-        sink = change_sink_for(work.pull.changes_to, work.pull.changes_secret_file)
+        sink = change_sink_for(
+            work.pull.changes_to, work.pull.changes_secret_file, work.pull.receivers
+        )
         count = append_changes(copies, work.pull.name, sink, work.file)
         report = replace(report, changes=count)
     work.report = run_due_hook(report, work.file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -35,6 +36,7 @@ from psoup.store.delta.reading import DataFileGone
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, JoinRun, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
+from querystem.expressions import TRUE, uses_now
 from querystem.grouping import Grouping
 from querystem.join import JoinRoom
 from querystem.query import From, Leg, Query, has_joins
@@ -74,12 +76,12 @@ def evaluate(plan: Plan, matchers: LegMatchers, memo: Memo, limits: JoinLimits) 
     """
     legs = legs_of(plan, matchers, memo)
     if isinstance(plan.query.source, Leg):
-        batches = Selection(plan.query, legs[0], memo).answer()
+        batches = Selection(plan.query, legs[0], memo, plan.now).answer()
     else:
         combinations = combined(plan, legs, matchers, limits, memo, fold=True)
         shape = arrange if combinations.grouped else _whole_answer
         with matchers.work.stage("shape"):
-            batches = [shape(plan.query, combinations.rows)]
+            batches = [shape(plan.present_query, combinations.rows)]
         return Answer(batches, plan.answered, matchers.work.rows, combinations.pairs)
     return Answer(batches, plan.answered, matchers.work.rows)
 
@@ -93,13 +95,13 @@ def evaluate_in_chunks(
         return evaluate(plan, matchers, memo, limits)
     (rows,) = legs_of(plan, matchers, memo)
     with matchers.work.stage("take"):
-        picked, chunks = choose_in_chunks(plan.query, rows, chunk_bytes)
+        picked, chunks = choose_in_chunks(plan.present_query, rows, chunk_bytes)
     if chunks:
         # The client may read for long, so the answer must not keep rows in memory.
         leg = plan.leg.released()
-        return ChosenRows(plan.query, leg, chunks, plan.answered, matchers.work.rows)
+        return ChosenRows(plan.present_query, leg, chunks, plan.answered, matchers.work.rows)
     # `picked` is None if many rows could not be cut into chunks: they are then found again.
-    batches = Selection(plan.query, rows, memo).answer(picked)
+    batches = Selection(plan.query, rows, memo, plan.now).answer(picked)
     return Answer(batches, plan.answered, matchers.work.rows)
 
 
@@ -118,7 +120,7 @@ def evaluate_at_once(plan: Plan, matchers: LegMatchers, memo: Memo) -> Answer | 
     picked = rows.picked_at_once()
     if picked is None:
         return None
-    batches = Selection(plan.query, rows, memo).answer(picked)
+    batches = Selection(plan.query, rows, memo, plan.now).answer(picked)
     return Answer(batches, plan.answered, matchers.work.rows)
 
 
@@ -148,11 +150,17 @@ def leg_rows(leg: LegPlan, matcher: MatchSource, memo: Memo) -> LegRows:
 
 @dataclass(frozen=True)
 class Selection:
-    """The answer of a query over one leg, from the leg's rows."""
+    """The answer of a query over one leg at `now`, from the leg's rows."""
 
-    query: Query
+    standing: Query
     rows: LegRows
     memo: Memo
+    now: int | None
+
+    @cached_property
+    def query(self) -> Query:
+        """The query with NOW put in."""
+        return self.standing.at_instant(self.now)
 
     def answer(self, picked: Picked | None = None) -> Sequence[pa.RecordBatch]:
         """Return the query's outputs, in order; from the rows `picked`, if they are found
@@ -183,14 +191,20 @@ class Selection:
         def of(part: Part, among: Int64s | None = None) -> Partial:
             return partial(grouping, rows.gather([(part, rows.places(part, among))], reads))
 
-        # Cached summaries are of all rows of a run, of which a choice by ids has only some.
-        if rows.choice.ids is not None:
+        # Cached summaries are of all rows of a run, of which a choice by ids has only some. What
+        # depends on NOW is never cached: no later answer could use it.
+        if rows.choice.ids is not None or rows.leg.leg.when != TRUE or self._groups_by_now:
             partials = [of(part) for part in rows.parts()]
         else:
             subject = (rows.leg.subject, self.query.grouping_key)
             region = rows.choice.region
             partials = Fold(self.memo, subject, rows.leg.stem, region, of, merge).values()
         return merge(partials or [partial(grouping, rows.gather([], reads))])
+
+    @property
+    def _groups_by_now(self) -> bool:
+        grouping = self.standing.grouping
+        return grouping is not None and uses_now(*grouping.expressions)
 
 
 # ---- several legs

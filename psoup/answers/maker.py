@@ -15,6 +15,7 @@ from psoup.answers.matching.implied import ImpliedFinder
 from psoup.answers.matching.match_files import MatchFileCache
 from psoup.answers.matching.matcher import Matcher, Work
 from psoup.answers.matching.permitted_rows import MatchSource, PermittedMatches, PermittedRows
+from psoup.answers.matching.present_matches import matches_at, remaining_matches
 from psoup.answers.matching.watched import WatchedMatcher
 from psoup.answers.planning.plan import (
     CompositePlan,
@@ -34,7 +35,7 @@ from psoup.answers.replicas.view import View
 from psoup.answers.rows.key_rows import KeyRows
 from psoup.answers.stages import Stages
 from psoup.store import Store, StreamState
-from querystem.expressions import Expression
+from querystem.expressions import TRUE, Expression
 from results.match_cache import MatchCache
 
 # Bytes that an entry of the memo takes beside its value.
@@ -158,10 +159,22 @@ class PlanMatchers:
     work: Work
 
     def of(self, leg: LegPlan) -> MatchSource:
-        subject = leg.predicate_id, leg.stream_id, leg.leg.where
-        matcher = self._permitted(self._matcher(*subject, leg.neighbours), leg.policy)
+        matcher, when = self._of_predicate(leg), leg.leg.when
+        matcher = matcher if when == TRUE else matches_at(matcher, when, leg.now)
         stages = self.work.stages
         return matcher if stages is None else WatchedMatcher(matcher, stages)
+
+    def remaining(self, leg: LegPlan, now: int | None) -> MatchSource:
+        """Return the matches of a leg's predicate, but for rows whose visibility has ended by
+        `now`."""
+        matcher, visibility = self._of_predicate(leg), leg.visibility
+        if visibility is None or not visibility.ends or now is None:
+            return matcher
+        return remaining_matches(matcher, visibility, now)
+
+    def _of_predicate(self, leg: LegPlan) -> MatchSource:
+        subject = leg.predicate_id, leg.stream_id, leg.leg.where
+        return self._permitted(self._matcher(*subject, leg.neighbours), leg.policy)
 
     def of_triggers(self, triggers: Triggers) -> MatchSource:
         subject = triggers.predicate_id, triggers.stream_id, triggers.where

@@ -42,6 +42,7 @@ from psoup.cli import (
     views,
 )
 from psoup.cli.connection import Connection
+from psoup.cli.priority import begin_process
 from psoup.cli.problems import ProblemGroup
 
 EPILOG = """
@@ -203,4 +204,5 @@ cli.add_command(administer.audit)
 
 
 def main() -> None:
+    begin_process()
     cli(prog_name="psoup")

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from psoup.cli.output import counted, echo, note
+from psoup.cli.priority import yield_to_servers
 from psoup.cli.problems import fail, refuse
 from psoup.cli.serve import require
 from psoup.umask import set_umask
@@ -48,6 +49,7 @@ def check(store: Path, sample: str, everything: bool, spark: bool, master: str) 
     psoup check ./store --all
     psoup check ./store --all --spark
     """
+    yield_to_servers()
     require("engine" if spark else "server")
     from psoup.store import Store, StoreError
     from psoup.store.block_checking import check_here

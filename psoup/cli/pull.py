@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -19,6 +19,8 @@ from client_sdk.pulls import (
     Hook,
     Pull,
     Puller,
+    PullReport,
+    Receivers,
     Schedule,
     Store,
     change_sink_for,
@@ -29,10 +31,15 @@ from client_sdk.pulls import (
     watch_pull,
 )
 from psoup.cli.connection import Connection
+from psoup.cli.metrics import metrics_options, metrics_settings, served_metrics
 from psoup.cli.output import echo
 from psoup.cli.problems import TERMINATED, fail
 from psoup.cli.pull_reports import Reporter, code_of, code_of_all, describe
 from psoup.cli.texts import FILE, duration, is_handle, parameters
+from psoup.monitoring.settings import MonitoringSettings
+
+if TYPE_CHECKING:
+    from psoup.cli.pull_metrics import PullMetrics
 
 PATH = click.Path(path_type=Path)
 
@@ -101,6 +108,12 @@ def duration_option(
     "--changes-secret-file", type=FILE, help="A file with the secret that signs posts to the URL."
 )
 @click.option(
+    "--allow",
+    multiple=True,
+    metavar="NETWORK",
+    help="Post changes to public addresses and this network only, such as 10.0.0.0/8.",
+)
+@click.option(
     "--watch", is_flag=True, help="Stay connected, and pull as soon as there is something new."
 )
 @click.option("--always", is_flag=True, help="Write OUTPUT even if nothing changed.")
@@ -119,6 +132,7 @@ def duration_option(
 @click.option("--check", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 @click.option("--json", "lines", is_flag=True, help="Print a JSON object a line, for programs.")
+@metrics_options
 @click.pass_context
 def pull(
     context: click.Context,
@@ -130,6 +144,9 @@ def pull(
     quiet: bool,
     lines: bool,
     watch: bool,
+    metrics: str | None,
+    metrics_token_file: Path | None,
+    allow: tuple[str, ...],
     **pull_options: Any,
 ) -> None:
     """Keep the answer of a query up to date in a file.
@@ -145,6 +162,7 @@ def pull(
     psoup pull dear --to dear.csv --watch --changes-to https://hooks.example/dear
     psoup pull --file pulls.toml
     psoup pull --file pulls.toml --check
+    psoup pull --file pulls.toml --metrics 127.0.0.1:9184
 
     \b
     Exit codes: 0 pulled, 1 refused, 2 wrong usage, 3 no store at the target,
@@ -160,24 +178,54 @@ def pull(
         connection.credentials,
     )
     try:
+        receivers = Receivers.only(allow) if allow else None
         pulls = (
             _from_file(file, default_store, pull_options)
             if file
             else (_from_options(_PullOptions(**pull_options), default_store),)
         )
+        if receivers is not None:
+            pulls = tuple(replace(planned, receivers=receivers) for planned in pulls)
         if watch and (file or once or pulls[0].schedule is not None):
             fail("--watch goes without --file, --once and --every")
         plan = PullPlan(
             pulls, once or all(planned.schedule is None for planned in pulls), connection
         )
+        settings = metrics_settings(metrics, metrics_token_file)
+        if settings is not None and plan.once and not watch:
+            fail("--metrics is for pulls that go on: give --every or --watch")
         if check:
             plan.check()
-        elif watch:
-            context.exit(plan.watch(Reporter(quiet=quiet, lines=lines)))
-        else:
-            context.exit(plan.run(Reporter(quiet=quiet, lines=lines), changed_code))
+            return
+        with _reporting(Reporter(quiet=quiet, lines=lines), settings, pulls, watch) as report:
+            code = plan.watch(report) if watch else plan.run(report, changed_code)
+        context.exit(code)
     except BadPull as error:
         fail(error.message)
+
+
+@contextmanager
+def _reporting(
+    reporter: Reporter,
+    settings: MonitoringSettings | None,
+    pulls: tuple[Pull, ...],
+    stays_connected: bool,
+) -> Iterator[Callable[[PullReport], None]]:
+    """Yield what takes the reports of pulls: it prints them, and counts them for scrapes."""
+
+    def make_metrics() -> PullMetrics:
+        from psoup.cli.pull_metrics import PullMetrics
+
+        return PullMetrics(pulls, stays_connected)
+
+    with served_metrics(settings, make_metrics) as metrics:
+
+        def report(result: PullReport) -> None:
+            if metrics is not None:
+                metrics.note(result)
+            reporter(result)
+
+        yield report
 
 
 @dataclass(frozen=True)
@@ -194,7 +242,7 @@ class PullPlan:
             for line in describe(replace(pull, schedule=None) if self.once else pull):
                 echo(line)
 
-    def run(self, reporter: Reporter, changed_code: int) -> int:
+    def run(self, reporter: Callable[[PullReport], None], changed_code: int) -> int:
         """Return the exit code; raise BadPull for an output that can't be one."""
         for pull in self.pulls:
             # All outputs before the first pull: a wrong path must not be found hours later.
@@ -208,7 +256,7 @@ class PullPlan:
                 return TERMINATED if self.once else 0
         return max(map(code_of, puller.given_up.values()))
 
-    def watch(self, reporter: Reporter) -> int:
+    def watch(self, reporter: Callable[[PullReport], None]) -> int:
         """Return the exit code of the only pull, which stays connected."""
         (pull,) = self.pulls
         _check_outputs(pull)
@@ -237,7 +285,7 @@ def _check_outputs(pull: Pull) -> None:
     """Raise BadPull for an output that can't be one."""
     sink_for(pull.to, pull.format, pull.name)
     if pull.changes_to is not None:
-        change_sink_for(pull.changes_to, pull.changes_secret_file)
+        change_sink_for(pull.changes_to, pull.changes_secret_file, pull.receivers)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from psoup.cli.backup import place_of
 from psoup.cli.output import counted, note
 from psoup.cli.problems import fail, refuse
 from psoup.cli.progress import CopyProgress
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument(
-    "folders", metavar="TARGET STORE", nargs=-1, type=click.Path(path_type=Path), required=True
-)
+@click.argument("places", metavar="TARGET STORE", nargs=-1, required=True)
 @click.option(
     "--at",
     metavar="INSTANT|POSITION",
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Erase again what was erased since: a file of `psoup erase --list`.",
 )
-def restore(folders: tuple[Path, ...], at: str | None, in_place: bool, erased: Path | None) -> None:
+def restore(places: tuple[str, ...], at: str | None, in_place: bool, erased: Path | None) -> None:
     """Make a store in an empty folder from a back-up of `psoup backup`.
 
-    TARGET is the folder of all back-ups, or that of one of them. Clients notice the restore: their
-    positions are refused, the SDK calls again without them, and the next sync replaces their
-    copies. If it is interrupted, run the same command again.
+    TARGET is the folder of all back-ups, or that of one of them, or s3://BUCKET/PREFIX. Clients
+    notice the restore: their positions are refused, the SDK calls again without them, and the next
+    sync replaces their copies. If it is interrupted, run the same command again.
 
     With --in-place only STORE is given: a store that was copied or set back by other means, such as
     a snapshot of the file system. Nothing changes but that clients notice.
@@ -56,32 +55,33 @@ def restore(folders: tuple[Path, ...], at: str | None, in_place: bool, erased: P
     psoup restore --in-place ./store
     """
     if in_place:
-        if len(folders) != 1 or at is not None or erased is not None:
+        if len(places) != 1 or at is not None or erased is not None:
             fail("--in-place takes one folder, and neither --at nor --erased")
-        _restore_in_place(folders[0])
-    elif len(folders) != 2:
+        _restore_in_place(Path(places[0]))
+    elif len(places) != 2:
         fail("write `psoup restore TARGET STORE`, or `psoup restore --in-place STORE`")
     else:
-        _restore(*folders, at, erased)
+        _restore(places[0], Path(places[1]), at, erased)
 
 
-def _restore(target: Path, store: Path, at: str | None, erased: Path | None) -> None:
+def _restore(target: str, store: Path, at: str | None, erased: Path | None) -> None:
     require("server")
     from psoup.store import StoreError
     from psoup.store.backup.erased import ErasureList
     from psoup.store.backup.restoring import restore
     from psoup.store.errors import BackupFailed
 
+    place = place_of(target)
     set_umask()
     try:
         point = None if at is None else _point(at)
         erasures = None if erased is None else ErasureList.read(erased)
         with CopyProgress(f"restoring {store}") as progress:
-            report = restore(target, store, point, progress, erasures)
+            report = restore(place, store, point, progress, erasures)
     except (BackupFailed, StoreError, OSError) as error:
         refuse(f"the store was not restored: {error}")
     note(
-        f"{store} is {report.generation.path.name} up to log version {report.log_end}: "
+        f"{store} is {report.generation.name} up to log version {report.log_end}: "
         f"{counted(report.files, 'file')}",
         *([f"{counted(report.erased_rows, 'row')} erased again"] if erased else []),
         "start the servers and the engine",

@@ -33,6 +33,7 @@ _REQUIRED_PACKAGES = {
     ),
     "engine": ("deltalake", "pyspark"),
     "web": ("httptools", "uvicorn"),
+    "s3": ("obstore",),
 }
 # The server with its web port, which is a layer above it.
 _MODULES = {"server": "psoup.web", "engine": "psoup.engine"}

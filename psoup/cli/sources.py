@@ -8,12 +8,13 @@ import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from client_sdk import Credentials, PsoupError
 from psoup.cli.connection import Connection
+from psoup.cli.metrics import metrics_options, metrics_settings, served_metrics
 from psoup.cli.output import SentenceGroup, as_json, counted, echo, grid, note
 from psoup.cli.problems import INTERRUPTED, REFUSED, TERMINATED, complain, fail, source_code
 from psoup.cli.texts import FILE
@@ -24,6 +25,9 @@ from psoup.source.operations import check_source, lag_of, replay_aside, skip_to
 from psoup.source.runner import SourceRunner, run_sources, source_stream
 from psoup.source.settings import SourceSettings, load_settings
 from psoup.source.status import StatusFile
+
+if TYPE_CHECKING:
+    from psoup.source.metrics import SourceMetrics
 
 NAMES = click.argument("names", nargs=-1, metavar="[NAME…]")
 SETTINGS = click.argument("file", type=FILE, metavar="SOURCES.TOML")
@@ -88,22 +92,36 @@ def _with_store(settings: SourceSettings, connection: Connection) -> SourceSetti
     help="Where to begin if the store has no mark of a source.",
 )
 @click.option("--standby", is_flag=True, help="Wait while another process runs a source.")
+@metrics_options
 @click.pass_obj
 def run(
-    connection: Connection, file: Path, names: tuple[str, ...], start: str, standby: bool
+    connection: Connection,
+    file: Path,
+    names: tuple[str, ...],
+    start: str,
+    standby: bool,
+    metrics: str | None,
+    metrics_token_file: Path | None,
 ) -> None:
     """Run sources until Ctrl-C. A source that can't go on stops; the others run on.
 
     \b
     psoup source run sources.toml
     psoup source run sources.toml trades --from latest
+    psoup source run sources.toml --metrics 127.0.0.1:9183
     """
     status = StatusFile.beside(file)
-    runners = [
-        SourceRunner(settings, status, note, start, standby)
-        for settings in _chosen(connection, file, names).values()
-    ]
-    number, outcome = asyncio.run(_run(runners, status))
+    sources = _chosen(connection, file, names).values()
+    runners = [SourceRunner(settings, status, note, start, standby) for settings in sources]
+
+    def make_metrics() -> SourceMetrics:
+        from psoup.source.metrics import SourceMetrics
+
+        return SourceMetrics(sources, status)
+
+    settings = metrics_settings(metrics, metrics_token_file)
+    with served_metrics(settings, make_metrics) as collector:
+        number, outcome = asyncio.run(_run(runners, status, collector))
     errors = {name: error for name, error in outcome.items() if error is not None}
     for name, error in errors.items():
         complain(f"{name} stopped: {error}")
@@ -114,7 +132,7 @@ def run(
 
 
 async def _run(
-    runners: list[SourceRunner], status: StatusFile
+    runners: list[SourceRunner], status: StatusFile, metrics: SourceMetrics | None
 ) -> tuple[int, dict[str, Exception | None]]:
     """Return the number of the signal that ended the run, or 0; and the error of each source."""
     numbers = list[int]()
@@ -129,11 +147,15 @@ async def _run(
         # Only the main thread handles signals; tests have others.
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, stop, number)
-    writing = asyncio.create_task(status.write_regularly())
+    tasks = [asyncio.create_task(status.write_regularly())]
+    if metrics is not None:
+        tasks.append(asyncio.create_task(metrics.watch()))
     try:
         outcome = await run_sources(runners)
     finally:
-        writing.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         status.write()
     return (numbers[0] if numbers else 0), outcome
 

@@ -29,7 +29,8 @@ Converted = tuple[pa.Array, dict[int, str]]
 
 _NAIVE = pa.timestamp("us")
 _UTC = pa.timestamp("us", tz="UTC")
-_NULL_TEXT = pa.scalar(None, pa.string())
+# Not by pa.scalar, which imports pandas if that is installed.
+_NULL_TEXT = pa.nulls(1, pa.string())[0]
 
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
 # The form of text for each type. A text of this form may still not fit: 2026-02-31.

@@ -188,15 +188,15 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _end(self, method: str, door: str, ending: _Ending, seconds: float) -> None:
         rpc, call = method.removeprefix(_SERVICE), ending.call
         queued = 0.0 if call is None else call.queued_seconds
+        tenant, owner = ("", "") if call is None else (call.tenant, call.owner)
         trace_fields = {}
         if ending.trace is not None:
             ending.trace.end(ending.code, ending.reason)
             trace_fields["trace_id"] = ending.trace.trace_id
-        self._core.metrics.end_call(rpc, door, ending.code, ending.reason, seconds, queued)
+        self._core.metrics.end_call(rpc, door, ending.code, ending.reason, seconds, queued, tenant)
         # A watch is open for as long as its client likes.
         is_slow = self.slow_seconds is not None and seconds >= self.slow_seconds
         if is_slow and method not in _WATCHES:
-            tenant, owner = ("", "") if call is None else (call.tenant, call.owner)
             log.info(
                 "%s %s: %s in %.3f s, %.3f s of it queued; tenant %s, owner %s, by %s",
                 "slow" if self.slow_seconds else "call",

@@ -36,6 +36,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
     errors.QuotaExceeded: _Code.RESOURCE_EXHAUSTED,
     errors.UnknownHandle: _Code.NOT_FOUND,
     errors.RegistrationExpired: _Code.NOT_FOUND,
+    errors.UnknownTimeZone: _Code.INVALID_ARGUMENT,
     errors.NoSuchStream: _Code.NOT_FOUND,
     errors.NoSuchAccessKey: _Code.NOT_FOUND,
     errors.NoSuchPublisher: _Code.NOT_FOUND,

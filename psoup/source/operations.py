@@ -136,7 +136,7 @@ async def lag_of(settings: SourceSettings) -> dict[str, dict[str, Any]]:
                 "rows": record.row_count,
                 "published_at": record.published_at,
                 "mark": record.mark.decode(errors="replace"),
-                "lag": lags.get(name, {}),
+                "lag": lags[name].amounts() if name in lags else {},
             }
             for name, record in records.items()
         }

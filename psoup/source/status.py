@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ class StatusFile:
     path: Path
     _sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     _reports: dict[str, list[Report]] = field(default_factory=dict)
+    # Of feeds that are done.
+    _bad_rows: Counter[str] = field(default_factory=Counter)
     _changed: bool = True
 
     @classmethod
@@ -37,14 +40,28 @@ class StatusFile:
 
     def add(self, name: str, report: Report) -> None:
         """Note a feed of a source, instead of an earlier one of the same publisher."""
-        reports = self._reports.setdefault(name, [])
-        reports[:] = [item for item in reports if item.publisher != report.publisher]
-        reports.append(report)
+        reports = self._reports.get(name, [])
+        self._bad_rows[name] += sum(r.bad for r in reports if r.publisher == report.publisher)
+        self._reports[name] = [
+            *(item for item in reports if item.publisher != report.publisher),
+            report,
+        ]
 
     def remove(self, name: str, report: Report) -> None:
         """Forget a feed that is done."""
-        self._reports[name].remove(report)
+        self._reports[name] = [item for item in self._reports[name] if item is not report]
+        self._bad_rows[name] += report.bad
         self._changed = True
+
+    def bad_rows(self, name: str) -> int:
+        """Return how many bad rows this process has put aside or left out."""
+        return self._bad_rows[name] + sum(report.bad for report in self._reports.get(name, ()))
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a source runs, and none of its feeds waits for something."""
+        return self._sources.get(name, {}).get("state") == "running" and not any(
+            report.state in ("waiting", "stopped") for report in self._reports.get(name, ())
+        )
 
     async def write_regularly(self) -> None:
         """Write until the task is cancelled."""

@@ -44,6 +44,7 @@ from psoup.store.log.events import (
     ViewCreated,
     ViewEnded,
     WriterStarted,
+    ZoneDefined,
 )
 from psoup.store.log.log import Log
 from psoup.store.log.position import START, Position
@@ -121,6 +122,7 @@ __all__ = [
     "ViewState",
     "WriterMarks",
     "WriterStarted",
+    "ZoneDefined",
     "kind_of_view",
     "views_over",
 ]

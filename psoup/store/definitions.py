@@ -154,6 +154,13 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "position": _NEWEST_POSITION,
         "ended": _ENDED,
     },
+    "zones": {
+        "zone": "name of the time zone",
+        "version": "counts the rules that the store has had for the zone, from 1",
+        "rules": "JSON: name, version, starts of offsets and the offsets, in seconds",
+        "position": _NEWEST_POSITION,
+        "ended": _ENDED,
+    },
     "audit": {
         "position": "log position of the action; several rows may have one",
         "stamp": "when it happened",
@@ -280,9 +287,10 @@ def joins_table(composite_id: int) -> TableDefinition:
 
 
 def _declared(schema: StreamSchema, name: str, type_: str) -> str:
-    role = ""
+    label = schema.label(name)
+    role = "" if label == name else f"; named {label} since it was renamed"
     if name == schema.ordered_by:
-        role = "; the event time"
+        role += "; the event time"
     if name in schema.key:
         role += "; part of the stream key"
     return f"declared as {type_}{role}"

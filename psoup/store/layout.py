@@ -170,6 +170,17 @@ ERASURES = pa.schema(
     ]
 )
 
+# The rules of time zones, as JSON.
+ZONES = pa.schema(
+    [
+        ("zone", pa.string()),
+        ("version", pa.int64()),
+        ("rules", pa.string()),
+        ("position", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
 # What administrators did: rows are only ever added.
 AUDIT = pa.schema(
     [
@@ -392,6 +403,7 @@ ENGINE_TABLES = (
     "access",
     "writers",
     "erasures",
+    "zones",
     "audit",
     "coverage",
     "matches",
@@ -414,6 +426,7 @@ TABLES: dict[str, pa.Schema] = {
     "access": ACCESS,
     "writers": WRITERS,
     "erasures": ERASURES,
+    "zones": ZONES,
     "audit": AUDIT,
     "coverage": COVERAGE,
     "matches": MATCHES,

@@ -1,5 +1,5 @@
 """The tables in which the newest row of each primary key counts: catalog, registrations,
-predicates, composites, publishers, leases, access, writers and erasures.
+predicates, composites, publishers, leases, access, writers, erasures and zones.
 
 Each step appends the rows that changed; compaction keeps the newest ones.
 """
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Mask
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules
 from psoup.store.delta import DeltaFolder, Snapshot
 from psoup.store.delta.reading import reader
 from psoup.store.epochs import Epoch
@@ -30,6 +31,7 @@ from psoup.store.layout import (
     PUBLISHERS,
     REGISTRATIONS,
     WRITERS,
+    ZONES,
 )
 from psoup.store.log.access_events import read_value
 from psoup.store.log.position import Position
@@ -56,6 +58,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "access": ("kind", "id"),
     "writers": ("version",),
     "erasures": ("stream_id", "erased"),
+    "zones": ("zone",),
 }
 # Columns whose values repeat, and are read as dictionaries.
 REPEATED: Mapping[str, tuple[str, ...]] = {
@@ -79,6 +82,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         for key in sorted(touched.writers)
     ]
     erasures = [_erasure_row(state, *key, at) for key in sorted(touched.erasures)]
+    zones = [_zone_row(state.zones[name], at) for name in sorted(touched.zones)]
     tables = {
         "catalog": pa.Table.from_pylist(streams, schema=CATALOG),
         "registrations": _registration_rows(state, touched.registrations, at),
@@ -89,6 +93,7 @@ def changed_rows(state: State, touched: Touched, position: Position) -> dict[str
         "access": pa.Table.from_pylist(access, schema=ACCESS),
         "writers": pa.Table.from_pylist(writers, schema=WRITERS),
         "erasures": pa.Table.from_pylist(erasures, schema=ERASURES),
+        "zones": pa.Table.from_pylist(zones, schema=ZONES),
     }
     return {name: table for name, table in tables.items() if table.num_rows}
 
@@ -185,6 +190,8 @@ def load_state(epoch: Epoch, read: Callable[[str], pa.Table]) -> State:
     state.writers = WriterMarks(*(writers.column(name).to_pylist() for name in ("version", "mark")))
     for row in _with_micros(read("erasures"), "stamp").sort_by("erased").to_pylist():
         state.put_erasure(_erasure(row), row["salt"])
+    for row in read("zones").to_pylist():
+        state.zones[row["zone"]] = ZoneRules.from_json(json.loads(row["rules"]))
     state.leases.outages = epoch.outages
     state.jumps = epoch.jumps
     state.losses = epoch.losses
@@ -439,3 +446,13 @@ def _erasure_row(state: State, stream_id: int, position: Position, at: int) -> d
 def _erasure(row: Mapping[str, Any]) -> Erasure:
     position, ids = Position.unpack(row["erased"]), unpack_ids(row["rows"])
     return Erasure(row["stream_id"], position, row["stamp"], ids, row["digest"])
+
+
+def _zone_row(rules: ZoneRules, at: int) -> dict[str, Any]:
+    return {
+        "zone": rules.name,
+        "version": rules.version,
+        "rules": json.dumps(rules.to_json()),
+        "position": at,
+        "ended": False,
+    }

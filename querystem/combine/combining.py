@@ -31,7 +31,7 @@ from querystem.combine.rows import (
 from querystem.combine.sets import united
 from querystem.combine.subqueries import value_of
 from querystem.evaluate import kept_rows, project, rows_or_groups
-from querystem.expressions import TRUE, Expression, columns_of
+from querystem.expressions import TRUE, Expression, at_instant, columns_of
 from querystem.identity import parts_of, row_ids
 from querystem.join import JoinRoom, JoinStep, join, semi_join, without_items
 from querystem.kernel import matches
@@ -159,7 +159,11 @@ class Combining:
         for number, subquery in enumerate(source.subqueries):
             column = {subquery_column(number): self._value(subquery, rows, legs)}
             rows = ItemRows({**rows.columns, **column}, rows.ts, rows.parts)
-        return _matching(rows, source.where, reads)
+        return _matching(rows, self._present(source.where), reads)
+
+    def _present(self, expression: Expression) -> Expression:
+        """Return an expression of the query with its NOW put in."""
+        return at_instant(expression, None if self.now == SINCE_EVER else self.now)
 
     def combinations(self, source: From, names: frozenset[str], legs: Legs) -> ItemRows:
         """Return the combinations of a From, before queries inside expressions are answered.
@@ -241,12 +245,12 @@ class Combining:
             # ON is evaluated only for pairs that exist. A left row whose partner fails ON stays,
             # alone.
             both = side_by_side([left_rows, right_rows], pairs, {*columns_of(item.on)})
-            true = np.flatnonzero(matches(item.on, both.whole()))
+            true = np.flatnonzero(matches(self._present(item.on), both.whole()))
             pairs_found: Sequence[Int64s] = [rows[true] for rows in pairs]
         else:
             right_rows = self._item(item.right, sides[1], legs)
             inputs = [left_rows.batch(0, sides[0]), right_rows.batch(1, sides[1])]
-            pairs_found = self.places(item, inputs, item.on)
+            pairs_found = self.places(item, inputs, self._present(item.on))
         # A left row without a pair is kept once: its place on the right is −1, which gives NULLs.
         partnered = np.zeros(len(left_rows), np.bool_)
         partnered[pairs_found[0]] = True
@@ -286,7 +290,9 @@ class Combining:
     def _rows(self, query: Query, legs: Legs) -> ItemRows:
         # The copy has another NOW; it shares `runs`, `room`, `nows` and the kept answers with this
         # one.
-        rows = replace(self, now=self._inner_now(query))._source(query, legs, parts=True)
+        inside = replace(self, now=self._inner_now(query))
+        rows = inside._source(query, legs, parts=True)
+        query = query.at_instant(inside.now)
         if not query.timed:
             answer_rows = kept_rows(query, rows_or_groups(query, [rows]))
             outputs = project(query, answer_rows)
@@ -302,7 +308,8 @@ class Combining:
     def _value(self, subquery: SubQuery, outer: ItemRows, legs: Legs) -> pa.Array:
         """Return the value of a query inside an expression, for each combination."""
         inner = self._query(subquery.query, legs)
-        return value_of(subquery, outer, inner, _SubQueryJoins(self, subquery))
+        present = subquery.mapped(self._present)
+        return value_of(present, outer, inner, _SubQueryJoins(self, subquery))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from datastem.arrays import Mask
 from datastem.errors import TooMuchText
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Parameter
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Now, Op, Parameter
 from querystem.kernel import logic
 from querystem.kernel.arithmetic import absolute, binary, ceil, floor, negate, round_to
 from querystem.kernel.cast import cast
@@ -78,6 +78,8 @@ class Frame:
                 return _OPERATIONS[op](self, expression)
             case Parameter(name, _):
                 raise TypeError(f"parameter :{name} has no value; bind one before evaluating")
+            case Now():
+                raise TypeError("NOW has no value; call at_instant before evaluating")
 
     def _args(self, call: Call) -> Iterator[Vector]:
         return (self._vector(arg) for arg in call.args)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
-from psoup.store.backup import copying
+from psoup.store.backup import folder as folders
 from psoup.store.backup.copying import damaged_files
 from psoup.store.backup.making import BackupOptions, back_up
 from psoup.store.backup.pins import Pin
@@ -92,8 +92,8 @@ def _interleave(working: Working, patch: pytest.MonkeyPatch, pause: int) -> None
             working.go_on()
         return copy_file(source, target)
 
-    patch.setattr(copying, "_COPY_THREADS", 1)
-    patch.setattr(copying, "copy_file", copy)
+    patch.setattr(folders.FolderFiles, "threads", 1)
+    patch.setattr(folders, "copy_file", copy)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_back_up_beside_a_working_engine_is_a_prefix(
             acknowledged = len(working.rows)
             report = back_up(working.store.root, tmp_path / "target")
             generation = report.generation
-            assert not list(damaged_files(generation.store, generation.marks()))
+            assert not list(damaged_files(generation.files, generation.marks()))
             root = tmp_path / f"restored {number}"
             assert restore(tmp_path / "target", root).log_end == generation.header.log_end
             assert working.check(root, generation.header.log_end) >= acknowledged

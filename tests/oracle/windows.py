@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from results.window import Bound, CountWindow, RowWindow, TimeWindow, Window
+from results.window import (
+    Bound,
+    CalendarBound,
+    CountWindow,
+    RowWindow,
+    TimeBound,
+    TimeWindow,
+    Window,
+)
+from tests.oracle.calendar import naive_begin
 from tests.oracle.grouping import identity
 
 Row = Mapping[str, Any]
@@ -52,10 +61,16 @@ def _point(bound: Bound, present: int) -> int:
     return bound.offset + present if bound.relative else bound.offset
 
 
+def _end_of_window(bound: TimeBound, present: int) -> int:
+    if isinstance(bound, CalendarBound):
+        return naive_begin(bound.unit, bound.zone or "UTC", present, bound.back)
+    return _point(bound, present)
+
+
 def _in_time(window: TimeWindow, ts: int, now: int) -> bool:
     present = now if window.slide is None else now // window.slide * window.slide
-    begins = window.begin is None or _point(window.begin, present) <= ts
-    ends = window.end is None or ts < _point(window.end, present)
+    begins = window.begin is None or _end_of_window(window.begin, present) <= ts
+    ends = window.end is None or ts < _end_of_window(window.end, present)
     return begins and ends and ts <= present
 
 

@@ -66,9 +66,9 @@ def test_a_file_that_is_named_wins_over_the_usual_places(monkeypatch: pytest.Mon
     assert server("--store", "s").port == 1
     write("[server]\nport = 2\n")
     assert server("--store", "s").port == 2
-    other = write("[server]\nport = 3\n", "other.toml")
-    assert server("--store", "s", "--config", str(other)).port == 3
-    monkeypatch.setenv("PSOUP_CONFIG", str(other))
+    named = write("[server]\nport = 3\n", "other.toml")
+    assert server("--store", "s", "--config", str(named)).port == 3
+    monkeypatch.setenv("PSOUP_CONFIG", str(named))
     assert server("--store", "s").port == 3
 
 
@@ -98,6 +98,10 @@ def test_variables_of_lists_and_switches(monkeypatch: pytest.MonkeyPatch) -> Non
         ("[server]\nport = x\n", "psoup.toml"),
         ("server = 5\n", "must be a table"),
         ("[server]\nhelp = true\n", "there is no such key"),
+        ("[log]\nlog-levle = 'info'\n", "did you mean log-level?"),
+        ("[identity]\nauht = ['keys']\n", "did you mean auth?"),
+        ("[metrics]\nmetrics-token = 'file'\n", "did you mean metrics-token-file?"),
+        ("[web]\nwebb = '127.0.0.1:7180'\n", "did you mean web?"),
     ],
 )
 def test_what_can_t_be_used_is_named_with_its_place(

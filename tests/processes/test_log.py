@@ -21,7 +21,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 def templates() -> list[str]:
     """Return the message of every call of a logger in the product."""
-    found = []
+    messages = []
     for package in ("psoup", "querystem", "datastem", "results"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -33,8 +33,8 @@ def templates() -> list[str]:
                     and node.func.value.id in ("log", "logger")
                 ):
                     assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}"
-                    found.append(str(node.args[0].value))
-    return found
+                    messages.append(str(node.args[0].value))
+    return messages
 
 
 def test_every_message_has_a_name() -> None:
@@ -81,6 +81,7 @@ def test_a_flood_of_one_kind_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch)
     now[0] += 1
     late = record("unexpected error %s", 11)
     assert flood.filter(late) and late.getMessage().endswith("… and 7 like it before")
+    assert event_of(late) == "unexpected-error"
     assert flood.filter(record("unexpected error %s", 12))
 
 

@@ -91,10 +91,10 @@ def test_certificates_that_do_not_fit_are_reported_before_the_next_handshake(
 
 
 def test_a_terminal_that_closes_ends_the_server(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
+    ours, terminal = pty.openpty()
     command = [sys.executable, "-m", "psoup.server", "--store", str(tmp_path / "s"), "--port", "0"]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command, cwd=ROOT, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
         assert process.stdout is not None and process.stdout.readline().startswith(b"server ready")
@@ -104,7 +104,7 @@ def test_a_terminal_that_closes_ends_the_server(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
         os.close(ours)
-        os.close(theirs)
+        os.close(terminal)
 
 
 @pytest.mark.long

@@ -95,7 +95,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         thread.join()
 
 
-def one(spans: list[Any], name: str) -> Any:
+def only(spans: list[Any], name: str) -> Any:
     (span,) = [span for span in spans if span.name == name]
     return span
 
@@ -124,10 +124,10 @@ def test_calls_have_spans_with_the_stages_of_explain(receiver: Receiver, tmp_pat
                 copies.keep("c", "SELECT a FROM s")
                 copies.sync(client)
         published = receiver.wait_for("psoup.Publish", "psoup.append")
-        append, publish = one(published, "psoup.append"), one(published, "psoup.Publish")
+        append, publish = only(published, "psoup.append"), only(published, "psoup.Publish")
         assert append.parent_span_id == publish.span_id
         spans = receiver.wait_for("psoup.Invoke", *(f"psoup.{stage}" for stage in stages))
-        invoke = one(spans, "psoup.Invoke")
+        invoke = only(spans, "psoup.Invoke")
         assert {span.parent_span_id for span in spans if span is not invoke} == {invoke.span_id}
         expected = {"psoup.method": "Invoke", "psoup.streams": 1, "psoup.rows": 93}
         assert expected.items() <= attributes(invoke).items()
@@ -136,7 +136,7 @@ def test_calls_have_spans_with_the_stages_of_explain(receiver: Receiver, tmp_pat
             assert invoke.start_time_unix_nano <= span.start_time_unix_nano
             assert span.start_time_unix_nano <= span.end_time_unix_nano
         synced = receiver.wait_for("psoup.Sync", "psoup.sync_item")
-        assert attributes(one(synced, "psoup.sync_item"))["psoup.mode"] == "whole"
+        assert attributes(only(synced, "psoup.sync_item"))["psoup.mode"] == "whole"
         assert receiver.services == {"psoup-server"}
         assert not any("SELECT" in str(span) for span in receiver.spans)
     finally:
@@ -192,7 +192,7 @@ def test_the_sdk_makes_the_parent_of_the_server_span(receiver: Receiver, tmp_pat
         output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         trace_id, span_id = output.stdout.split()
         spans = receiver.wait_for("psoup.Define")
-        define = one(spans, "psoup.Define")
+        define = only(spans, "psoup.Define")
         assert define.trace_id.hex() == trace_id
         # Between them is the span of the SDK.
         assert define.parent_span_id.hex() not in ("", span_id)

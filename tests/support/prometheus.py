@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,15 @@ def _fetch(place: Path) -> None:
 
 
 class Prometheus:
-    def __init__(self, address: str) -> None:
+    """A running Prometheus, and the file with what it scrapes."""
+
+    def __init__(self, address: str, targets: Path) -> None:
         self.address = address
+        self._targets = targets
+
+    def watch(self, jobs: Mapping[str, str]) -> None:
+        """Scrape an address for each job from now on, and no others."""
+        _write_targets(self._targets, jobs)
 
     def get(self, path: str, **parameters: str) -> Any:
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
@@ -68,20 +75,34 @@ class Prometheus:
             assert time.monotonic() < deadline, f"Prometheus has nothing for {expression}"
             time.sleep(0.2)
 
+    def wait_for_end(self, expression: str) -> None:
+        """Return once a query has no result, although every target answers."""
+        deadline = time.monotonic() + _START_SECONDS
+        while self.query("up == 0") or self.query(expression):
+            assert time.monotonic() < deadline, f"Prometheus still has {self.query(expression)}"
+            time.sleep(0.2)
+
+
+def _write_targets(file: Path, jobs: Mapping[str, str]) -> None:
+    groups = [{"targets": [address], "labels": {"job": job}} for job, address in jobs.items()]
+    # Replaced, never written into: Prometheus may be reading it.
+    fresh = file.with_suffix(".fresh")
+    fresh.write_text(json.dumps(groups))
+    fresh.rename(file)
+
 
 @contextmanager
-def running_prometheus(folder: Path, jobs: dict[str, str], rules: Path) -> Iterator[Prometheus]:
+def running_prometheus(folder: Path, jobs: Mapping[str, str], rules: Path) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes an address for each job, every second."""
     program = find_program("prometheus")
-    scrapes = [
-        {"job_name": job, "static_configs": [{"targets": [address]}]}
-        for job, address in jobs.items()
-    ]
+    targets = folder / "targets.json"
+    _write_targets(targets, jobs)
+    discovery = {"files": [str(targets)], "refresh_interval": "1s"}
     # Prometheus reads YAML, of which JSON is a part.
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(rules)],
-        "scrape_configs": scrapes,
+        "scrape_configs": [{"job_name": "psoup", "file_sd_configs": [discovery]}],
     }
     (folder / "prometheus.yml").write_text(json.dumps(config))
     with (folder / "prometheus.log").open("wb") as output:
@@ -96,7 +117,7 @@ def running_prometheus(folder: Path, jobs: dict[str, str], rules: Path) -> Itera
             stderr=output,
         )
     try:
-        yield Prometheus(_address_of(folder / "prometheus.log"))
+        yield Prometheus(_address_of(folder / "prometheus.log"), targets)
     finally:
         process.terminate()
         process.wait()

@@ -35,7 +35,7 @@ from querystem.kernel import matches
 from querystem.ordering import sort_keys
 from querystem.query import Leg, Query
 from results.region import leaving, visible
-from results.window import CountWindow, RowWindow, TimeWindow
+from results.window import Bound, CountWindow, RowWindow, TimeWindow
 
 __all__ = ["OwnQuery", "key_digests", "own_query"]
 
@@ -241,6 +241,8 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
     """Raise NotComputable if the store alone can tell what own rows do to the answer."""
     if not isinstance(query.source, Leg) or query.leg.as_of is not None:
         raise _refused("it is made of more than the rows of one stream")
+    if query.uses_now:
+        raise _refused("it depends on NOW, which own edits are not evaluated at")
     if query.refresh is not None:
         raise _refused("it has REFRESH, so that edits are not in it before a refresh point")
     if not slides(query) and not base_rows:
@@ -269,6 +271,8 @@ def _check_window(query: Query, schema: StreamSchema) -> None:
     if isinstance(window, TimeWindow):
         if schema.key and window.slide is not None:
             raise _refused(f"with SLIDE, rows of {schema.name} end by time alone")
+        if schema.key and window.by_calendar and window.end is not None:
+            raise _refused(f"rows of {schema.name} enter its window at the end of a unit")
         return
     if window.slide is not None:
         raise _refused("SLIDE counts all rows of the stream, which the copy does not have")
@@ -293,7 +297,7 @@ def _windowing(query: Query, schema: StreamSchema) -> Windowing:
     assert isinstance(window, TimeWindow)
     end = window.end
     # A row of ts enters the window at ts + lag.
-    lag = max(0, 1 - end.offset) if end is not None and end.relative else 0
+    lag = max(0, 1 - end.offset) if isinstance(end, Bound) and end.relative else 0
     return Windowing(lag, None, ())
 
 

@@ -191,6 +191,8 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
         raise _not_computable(
             "the window is the stream's own, so no wider one is synced; write it after the query"
         )
+    if isinstance(query.leg.window, TimeWindow) and query.leg.window.by_calendar:
+        raise _not_computable("no wider window holds the calendar units of the last refresh point")
     if not isinstance(query.leg.window, TimeWindow):
         raise _not_computable(
             "the window counts rows: newer ones may have pushed out some that it held at the last "
@@ -214,6 +216,7 @@ def _widened(window: TimeWindow, period: int) -> Window:
     begin = window.begin
     if begin is None or not begin.relative:
         return window
+    assert isinstance(begin, Bound), "calendar windows are refused with REFRESH"
     # In microseconds. A slide may hold the window back by up to slide - 1. The refresh point is up
     # to period - 1 before NOW.
     behind = sum(step - 1 for step in (window.slide, period) if step)

@@ -11,11 +11,13 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.instants import FOR_EVER
 from psoup.answers.caches import Memo
-from psoup.answers.difference.job import Mark, enters_by_time
+from psoup.answers.difference.job import Mark, by_clock, enters_by_time
 from psoup.answers.matching.permitted_rows import PermittedRows
 from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.answers.rows.folds import Fold
+from psoup.answers.rows.leg_rows import LegRows
 from psoup.answers.rows.windows import NO_ROWS
+from querystem.expressions import TRUE
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
 from querystem.refresh import periodic
 from results.region import Region, entered, leaving, visible
@@ -70,6 +72,31 @@ def next_entry(
             region, rows = NO_ROWS.region, permitted[number]
             changes = _Changes(leg, False, region, mark, high, memo, rows)
             soonest = min(soonest, changes.enters(leg.window))
+    return None if soonest == FOR_EVER else soonest
+
+
+def changes_always(plan: Plan) -> bool:
+    """Return True if the answer follows the clock from instant to instant: it is computed from NOW
+    in another way than by intervals of visibility, and no REFRESH holds it."""
+    if plan.query.refresh is not None or not by_clock(plan) or not plan.query.uses_now:
+        return False
+    legs = [leg for leg in plan.legs if leg.leg.when != TRUE]
+    hidden = any(leg.visibility is None or leg.stream_id in plan.unread for leg in legs)
+    return hidden or any(query.has_now for query in plan.query.all_queries)
+
+
+def next_visibility(rows: Sequence[LegRows], now: int) -> int | None:
+    """Return the first instant after `now` at which the visibility of a row of some legs begins or
+    ends; None without one. The rows are those that their windows hold at `now`."""
+    soonest = FOR_EVER
+    for leg_rows in rows:
+        visibility = leg_rows.leg.visibility
+        assert visibility is not None, "the condition of the leg is a visibility"
+        for part in leg_rows.parts():
+            picked = [(part, leg_rows.places(part))]
+            intervals = visibility.interval(leg_rows.gather(picked, visibility.reads | {"row_id"}))
+            for ends in intervals:
+                soonest = int(np.min(ends[ends > now], initial=soonest))
     return None if soonest == FOR_EVER else soonest
 
 

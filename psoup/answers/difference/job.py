@@ -16,6 +16,7 @@ from psoup.answers.planning.question import Question
 from psoup.store import Position
 from querystem.clocks import is_apart, is_by_clock
 from querystem.combine.parts import is_selection
+from querystem.expressions import TRUE
 from querystem.identity import slides
 from querystem.query import Leg
 from querystem.refresh import triggers_of
@@ -199,7 +200,8 @@ def by_rows(plan: Plan) -> bool:
     and go by themselves.
 
     It is not if the answer stays as of a refresh point; nor if SLIDE decides which rows of a stream
-    key are current, since then rows end by time alone.
+    key are current, since then rows end by time alone; nor if a view that the caller may not look
+    behind hides rows until an instant.
     """
     slid = any(
         leg.keyed is not None
@@ -207,7 +209,8 @@ def by_rows(plan: Plan) -> bool:
         and leg.window.slide is not None
         for leg in plan.legs
     )
-    if slid or plan.query.stays:
+    hiding = any(leg.leg.when != TRUE and leg.stream_id in plan.unread for leg in plan.legs)
+    if slid or hiding or plan.query.stays:
         return False
     return slides(plan.query) and is_selection(plan.query.source)
 
@@ -227,7 +230,7 @@ def enters_by_time(window: Window) -> bool:
     """Return True if rows that are stored already may enter the window later."""
     if not isinstance(window, TimeWindow):
         return False
-    gap = window.end is not None and window.end.relative and window.end.offset < 1
+    gap = window.end is not None and window.end.relative and window.end.nearest < 1
     return gap or window.slide is not None
 
 

@@ -40,5 +40,8 @@ def _is_quick(plan: Plan, job: CopyJob) -> bool:
         return False
     if not isinstance(plan.query.source, Leg) or leg.keyed is not None or not by_rows(plan):
         return False
+    visibility = leg.visibility
+    if visibility is not None and visibility.ends:
+        return False
     is_few = leg.stem.high - copy.high <= MAX_ROWS
     return is_few and isinstance(leg.window, TimeWindow) and not leg.limits

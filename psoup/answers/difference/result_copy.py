@@ -7,6 +7,7 @@ store, the whole answer is sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +16,7 @@ import numpy as np
 from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.difference.copier import CopyChunk, Difference, once
-from psoup.answers.difference.good_until import next_change
+from psoup.answers.difference.good_until import changes_always, next_change, next_visibility
 from psoup.answers.difference.job import (
     Claim,
     CopyJob,
@@ -23,6 +24,7 @@ from psoup.answers.difference.job import (
     LegMark,
     Mark,
     WholeReason,
+    by_clock,
     fresh_target,
     legs_apart,
 )
@@ -34,6 +36,7 @@ from psoup.answers.planning.plan import LegPlan, Plan, oldest_retained
 from psoup.answers.rows.leg_rows import LegRows, rows_at
 from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import rows_or_groups
+from querystem.expressions import TRUE
 from querystem.identity import identified
 from querystem.query import Leg
 from results.checksum import Digest
@@ -241,17 +244,19 @@ class ResultCopier:
         return answer
 
     def _computed(self, mark: Mark) -> _Answer:
-        query = self.plan.query
+        plan = replace(self.plan, now=mark.now, nows=mark.nows)
+        query = plan.present_query
+        planned = [
+            replace(_known_at(leg, mark.legs[number]), now=self._now_of(number, mark))
+            for number, leg in enumerate(plan.legs)
+        ]
         legs = [
-            LegRows(_known_at(leg, leg_mark), self._matchers.of(leg), choice)
-            for leg, leg_mark, choice in zip(
-                self.plan.legs, mark.legs, self._choices(mark), strict=True
-            )
+            LegRows(leg, self._matchers.of(leg), choice)
+            for leg, choice in zip(planned, self._choices(mark), strict=True)
         ]
         if isinstance(query.source, Leg):
-            rows = Selection(query, legs[0], self.maker.memo).matched()
+            rows = Selection(plan.query, legs[0], self.maker.memo, mark.now).matched()
         else:
-            plan = replace(self.plan, now=mark.now, nows=mark.nows)
             limits, memo = self.maker.join_limits, self.maker.memo
             source = combined(plan, legs, self._matchers, limits, memo, parts=True)
             rows = rows_or_groups(query, [source.rows])
@@ -311,9 +316,27 @@ class ResultCopier:
         target = self._aim[0].target
         if not any(leg.schema.now_is_clock for leg in self.plan.legs):
             return None
-        regions = [choice.region for choice in self._choices(target)]
+        if target.now is not None and changes_always(self.plan):
+            return target.now + 1
+        choices = self._choices(target)
         permitted = [self._matchers.of(leg).permitted for leg in self.plan.legs]
-        return next_change(self.plan, regions, target, self.maker.memo, permitted)
+        regions = [choice.region for choice in choices]
+        change = next_change(self.plan, regions, target, self.maker.memo, permitted)
+        visibility = self._next_visibility(target.now, choices)
+        return min(filter(None, (change, visibility)), default=None)
+
+    def _next_visibility(self, now: int | None, choices: Sequence[Choice]) -> int | None:
+        """Return the next instant at which the visibility of a row changes; None if REFRESH holds
+        the answer."""
+        plan = self.plan
+        if now is None or plan.query.stays or not by_clock(plan):
+            return None
+        rows = [
+            LegRows(leg, self._matchers.remaining(leg, now), choice)
+            for leg, choice in zip(plan.legs, choices, strict=True)
+            if leg.leg.when != TRUE
+        ]
+        return next_visibility(rows, now)
 
 
 def _known_at(leg: LegPlan, mark: LegMark) -> LegPlan:

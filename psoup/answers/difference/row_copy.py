@@ -15,6 +15,7 @@ import numpy as np
 
 from datastem.arrays import Int64s, Mask
 from datastem.blocks import Part
+from psoup.answers.caches import Memo
 from psoup.answers.difference.copier import CopyChunk, once
 from psoup.answers.difference.job import CopyJob, Cursor, Mark, WholeReason, by_clock
 from psoup.answers.difference.keys import has_keys, key_digests
@@ -27,6 +28,7 @@ from psoup.answers.rows.leg_rows import LegRows
 from psoup.answers.rows.windows import NO_ROWS
 from querystem.evaluate import project
 from querystem.ordering import sort_keys
+from querystem.visibility import Visibility
 from results.id_sets import all_ids, member, to_runs
 from results.region import entered
 from results.window import TimeWindow
@@ -56,14 +58,26 @@ class RowCopier(RowwiseCopier):
         """The rows of the leg between copy and target. What passes the retention expires."""
         plan, copy = self.plan, self.job.claim.copy
         matchers = self.maker.matchers(plan, self.work or self.maker.work(bound=plan.bound))
+        target = moments_of(plan, self.job.target)[0]
         return LegSets(
             self._leg,
-            matchers.of(self._leg),
-            self.maker.memo,
+            # Rows whose visibility has ended are neither in the copy nor in the target; all others
+            # are sent ahead, with their intervals.
+            matchers.remaining(self._leg, target.now),
+            self.maker.memo if self._is_cached else Memo(0),
             None if copy is None else moments_of(plan, copy)[0],
-            moments_of(plan, self.job.target)[0],
+            target,
             plan.query.reads,
         )
+
+    @property
+    def _visibility(self) -> Visibility | None:
+        return self._leg.visibility
+
+    @property
+    def _is_cached(self) -> bool:
+        """Whether the totals of rows may be cached: not if they are other ones at each NOW."""
+        return self._visibility is None or not self._visibility.ends
 
     # ---- the difference
 
@@ -96,7 +110,7 @@ class RowCopier(RowwiseCopier):
 
     def _total(self) -> Total:
         leg, sets = self._leg, self._sets
-        if not isinstance(leg.window, TimeWindow):
+        if not isinstance(leg.window, TimeWindow) or not self._is_cached:
             return sets.target_rows.rows.total()
         totals = CachedTotals(self.maker.memo, leg.subject)
         if leg.keyed is None:
@@ -138,13 +152,21 @@ class RowCopier(RowwiseCopier):
         query, places = self.plan.query, lacking[:count]
         ids, ts = part.ids[places], part.ts[places]
         source = LegRows(self._leg, self._sets.matcher, NO_ROWS)
-        rows = source.gather([(part, places)], query.reads)
+        visibility = self._visibility
+        read = query.reads if visibility is None else query.reads | visibility.reads
+        rows = source.gather([(part, places)], read)
+        begin, until = self._sets.interval(ts)
+        if visibility is not None:
+            first, end = visibility.interval(rows)
+            begin, until = np.maximum(begin, first), np.minimum(until, end)
         window = self._leg.window
         slides = isinstance(window, TimeWindow) and window.slide is not None
-        order = sort_keys(query, rows, moments=slides)
+        # Clients put equal rows in the order in which they become visible, which is that of ts only
+        # if the window alone decides it.
+        order = sort_keys(query, rows, moments=slides or visibility is not None)
         keyed = self.job.question.changes and has_keys(self.plan)
         keys = key_digests(self.plan, (ids,)) if keyed else None
-        return CopyChunk(ids, *self._sets.interval(ts), order, project(query, rows), keys=keys)
+        return CopyChunk(ids, begin, until, order, project(query, rows), keys=keys)
 
     def _lacking(self, low: int = 0) -> Iterator[tuple[Part, Int64s]]:
         """Yield the places of the target's rows, from the id `low` on, that the client lacks."""

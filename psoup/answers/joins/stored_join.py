@@ -32,7 +32,7 @@ from psoup.answers.rows.windows import Choice, permitted_among
 from psoup.store.layout import combination_part
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, from_reads, side_reads
-from querystem.expressions import TRUE
+from querystem.expressions import TRUE, uses_now
 from querystem.kernel import matches
 from querystem.query import From, Query, item_column
 from results.id_sets import member
@@ -130,6 +130,8 @@ class StoredJoin:
         combinations themselves are needed, or so few that no summaries are."""
         grouping, memo = query.grouping, self.memo
         plain = not self.source.subqueries and self.source.where == TRUE
+        # What depends on NOW is never cached: no later answer could use it.
+        plain = plain and grouping is not None and not uses_now(*grouping.expressions)
         if grouping is None or not plain or "row_id" in query.reads or not self._is_foldable:
             return None
         names = query.reads

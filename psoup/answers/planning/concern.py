@@ -88,12 +88,12 @@ def within(window: Window, now: int | None) -> tuple[int, int]:
     if not isinstance(window, TimeWindow):
         return SINCE_EVER, FOR_EVER
     begin, end = SINCE_EVER, FOR_EVER
-    if window.begin is not None and not window.begin.relative:
-        begin = window.begin.offset
+    if window.begin is not None and window.begin.fixed is not None:
+        begin = window.begin.fixed
     elif window.begin is not None and now is not None:
         begin = window.begin.at(window.present(now))
-    if window.end is not None and not window.end.relative:
-        end = window.end.offset
+    if window.end is not None and window.end.fixed is not None:
+        end = window.end.fixed
     return begin, end
 
 

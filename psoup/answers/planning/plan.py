@@ -20,9 +20,10 @@ from psoup.answers.refresh.crossings import Crossing
 from psoup.answers.replicas.epoch_files import EpochView
 from psoup.answers.replicas.keyed_history import KeyedView
 from psoup.store import START, CompositeMark, Position
-from querystem.expressions import Expression
+from querystem.expressions import TRUE, Expression
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshedPart
+from querystem.visibility import Visibility, visibility_of
 from results.window import TimeWindow, Window
 
 # Rows are known if their value in a system column is at most this.
@@ -117,8 +118,14 @@ class LegPlan:
         return self.leg.window
 
     @property
+    def visibility(self) -> Visibility | None:
+        """The condition on NOW as an interval of visibility; None without one, or if it is more
+        than that."""
+        return None if self.leg.when == TRUE else visibility_of(self.leg.when)
+
+    @property
     def subject(self) -> Hashable:
-        """The cache key of the rows that match and are permitted."""
+        """The cache key of the rows that match and are permitted, at any NOW."""
         erased = (("erased", self.stem.erased_rows),) if self.stem.erased_rows else ()
         if self.policy is None:
             return (self.predicate_id, *erased) if erased else self.predicate_id
@@ -213,6 +220,11 @@ class Plan:
         """The leg of a plan that has exactly one."""
         (leg,) = self.legs
         return leg
+
+    @property
+    def present_query(self) -> Query:
+        """The query with the instant of the answer in the place of NOW in its clauses."""
+        return self.query.at_instant(self.now)
 
     @property
     def bound(self) -> bool:

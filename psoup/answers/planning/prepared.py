@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules
 from psoup.answers.planning.present import QueryClocks
 from psoup.store import RegisteredLeg, Registration, State
 from querystem.query import Query
+from querystem.zones import rules_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class PreparedQuery:
     of it; the ids of the views that a registration was bound through; and how it follows clocks.
 
     `registration` is the one whose text was read, None for a text that a call brought. `schemas`
-    are those of the legs, `stream_ids` all streams, also those whose rows refresh.
+    are those of the legs, `stream_ids` all streams, also those whose rows refresh. `zones` has the
+    rules of time zones that the windows move by.
     """
 
     query: Query
@@ -34,6 +37,7 @@ class PreparedQuery:
     clocks: QueryClocks
     leg_stream_ids: frozenset[int]
     stream_ids: frozenset[int]
+    zones: tuple[ZoneRules, ...] = ()
 
     @classmethod
     def of(
@@ -54,6 +58,7 @@ class PreparedQuery:
             QueryClocks.of(query, schemas),
             frozenset(leg.stream_id for leg in legs),
             frozenset(leg.stream_id for leg in (*legs, *triggers)),
+            rules_of(query),
         )
 
     @classmethod
@@ -64,11 +69,16 @@ class PreparedQuery:
         return cls.of(query, schemas, registration.legs, registration.triggers, registration)
 
     def holds(self, state: State, registration: Registration) -> bool:
-        """Return True if it was prepared from this very registration and its streams' schemas."""
-        if self.registration is not registration:
+        """Return True if it was prepared from this very registration, its streams' schemas and the
+        rules of its time zones."""
+        if self.registration is not registration or not self.has_rules_of(state):
             return False
         legs = zip(self.legs, self.schemas, strict=True)
         return all(state.streams[leg.stream_id].schema is schema for leg, schema in legs)
+
+    def has_rules_of(self, state: State) -> bool:
+        """Return True if it was prepared with the rules of its time zones as they are now."""
+        return all(state.zones.get(rules.name) == rules for rules in self.zones)
 
 
 def schemas_of(state: State, legs: Iterable[RegisteredLeg]) -> tuple[StreamSchema, ...]:

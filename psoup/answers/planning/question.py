@@ -9,16 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from datastem.schema import StreamSchema
+from datastem.zones import Zones
 from psoup.access.principal import ANYONE, Principal
 from psoup.answers.caches import Memo
 from psoup.answers.planning.policies import Permission
 from psoup.answers.planning.prepared import PreparedQuery
+from psoup.errors import UnknownTimeZone
 from psoup.lookup import TenantStreams, find_registration
 from psoup.store import Position, Registration, State
 from querystem.language import bind_query, bring_window
 from querystem.pace import spending
 from querystem.query import Query
 from querystem.query_json import read_form
+from querystem.zones import with_zones, zones_of
 
 # For each character of a text: bytes of its query in memory, and units (`querystem.pace`) to read.
 _BYTES_PER_CHARACTER, _UNITS_PER_CHARACTER = 20, 1000
@@ -85,9 +88,11 @@ class Question:
     def of_text(
         cls, sql: str, state: State, tenant: str = "main", reader: Principal = ANYONE
     ) -> Question:
-        """Return a question about now, from a text without parameters. Raises QueryError."""
+        """Return a question about now, from a text without parameters. Raises QueryError,
+        UnknownTimeZone."""
         streams = TenantStreams(state, tenant)
         query = bind_query(sql, streams.lookup, {}, names=streams.names)
+        query = in_zones(query, state.zones)
         return cls(text_source(query, streams), query, reader)
 
 
@@ -100,6 +105,14 @@ def text_source(query: Query, streams: TenantStreams) -> BoundText:
     return BoundText(legs, triggers)
 
 
+def in_zones(query: Query, zones: Zones) -> Query:
+    """Return a query with the rules of its time zones. Raises UnknownTimeZone if the store has none
+    of one of them."""
+    if missing := zones_of(query) - zones.keys():
+        raise UnknownTimeZone(missing)
+    return with_zones(query, zones)
+
+
 # ---- the texts of registrations
 
 
@@ -108,8 +121,8 @@ class StoredTexts:
     """The texts that a question about a registration is read from.
 
     `window` is the caller's, for all legs that have none of their own; empty without one.
-    `stream_ids` and `schemas` are those of the legs. `source` names the registration as having
-    these texts, and `registration` is what it was then.
+    `stream_ids` and `schemas` are those of the legs, `zones` the store's. `source` names the
+    registration as having these texts, and `registration` is what it was then.
     """
 
     form: str
@@ -118,6 +131,7 @@ class StoredTexts:
     unrefreshed: bool
     stream_ids: tuple[int, ...]
     schemas: tuple[StreamSchema, ...] = field(compare=False)
+    zones: Zones = field(compare=False)
     source: RegisteredQuery = field(compare=False)
     registration: Registration = field(compare=False)
 
@@ -133,6 +147,7 @@ def texts_of(state: State, source: RegisteredQuery, window: str, unrefreshed: bo
         unrefreshed,
         tuple(leg.stream_id for leg in legs),
         tuple(state.streams[leg.stream_id].schema for leg in legs),
+        state.zones,
         replace(source, text=registration.position),
         registration,
     )
@@ -174,19 +189,20 @@ def read_query(memo: Memo, form: str, predicate_keys: tuple[str, ...]) -> Query:
 
 
 def cached_prepared(
-    memo: Memo, registration: Registration, window: str, unrefreshed: bool
+    memo: Memo, state: State, registration: Registration, window: str, unrefreshed: bool
 ) -> PreparedQuery | None:
     """Return the query of a registration, with the caller's window, as `prepare` cached it; None if
-    the registration has changed since."""
+    the registration or the rules of a time zone have changed since."""
     cached = memo.get(("prepared", registration.handle, window, unrefreshed))
-    if isinstance(cached, PreparedQuery) and cached.registration is registration:
-        return cached
-    return None
+    if not isinstance(cached, PreparedQuery) or cached.registration is not registration:
+        return None
+    return cached if cached.has_rules_of(state) else None
 
 
 def prepare(memo: Memo, texts: StoredTexts, query: Query) -> PreparedQuery:
-    """Prepare the query that was read from texts, and cache it. Thread-safe."""
-    registration = texts.registration
+    """Prepare the query that was read from texts, and cache it. Thread-safe. Raises
+    UnknownTimeZone."""
+    registration, query = texts.registration, in_zones(query, texts.zones)
     prepared = PreparedQuery.of_registration(query, texts.schemas, registration)
     key = "prepared", registration.handle, texts.window, texts.unrefreshed
     # It keeps the query and the registration in memory, also if nothing else does.
@@ -200,5 +216,6 @@ def _reading_key(texts: StoredTexts) -> tuple[object, ...]:
     if not texts.window:
         return "query", texts.form, texts.predicate_keys
     # A window is read with the schemas of the streams, and with the period of REFRESH.
-    binding = texts.window, texts.stream_ids, texts.unrefreshed
+    altered = tuple(schema.altered_at for schema in texts.schemas)
+    binding = texts.window, texts.stream_ids, altered, texts.unrefreshed
     return "query", texts.form, texts.predicate_keys, binding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from psoup.answers.planning.prepared import PreparedQuery
 from psoup.answers.planning.question import (
@@ -16,6 +17,7 @@ from psoup.answers.planning.question import (
 )
 from psoup.lookup import TenantStreams
 from psoup.server.call import Call
+from psoup.server.calls.zones import in_its_zones, zones_for
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings
@@ -25,6 +27,7 @@ from querystem.language import TemplateCache, bind_query
 from querystem.pace import spending
 from querystem.query import Query
 from querystem.query_json import query_form
+from querystem.zones import zones_of
 
 # Longer texts are not even compared on the event loop.
 _SHORT_TEXT_CHARACTERS = 2048
@@ -56,7 +59,7 @@ async def bind_readable(
     streams = acting.streams(core.follower.state)
     query, _ = await bind(core, call, streams, request.sql, request.parameters)
     acting.demand_named(core.follower.state, query, streams)
-    return query, streams
+    return await in_its_zones(core, call, query), streams
 
 
 def _bind(
@@ -98,7 +101,7 @@ async def readable(
     registration = acting.registration(state, handle)
     call.works_for(registration)
     source = RegisteredQuery(acting.tenant, handle, registration.position, acting.own(state))
-    prepared = cached_prepared(core.maker.memo, registration, window, unrefreshed)
+    prepared = cached_prepared(core.maker.memo, state, registration, window, unrefreshed)
     if prepared is None:
         prepared = await _read(core, call, texts_of(state, source, window, unrefreshed))
     if not acting.reads(core.follower.state, registration, prepared.query):
@@ -110,9 +113,10 @@ async def readable(
 
 async def _read(core: Core, call: Call, texts: StoredTexts) -> PreparedQuery:
     """Return the query of a registration's texts. If it is not cached, they are read in a thread.
-    Raise QueryError for a malformed window."""
+    Raise QueryError for a malformed window, UnknownTimeZone."""
     memo = core.maker.memo
     query = cached_query(memo, texts)
     if query is None:
         query = await core.in_thread(call, read_texts, memo, texts)
-    return prepare(memo, texts, query)
+    zones = await zones_for(core, call, zones_of(query))
+    return prepare(memo, replace(texts, zones=zones), query)

@@ -60,7 +60,7 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
     stages.add("match", 0.0)
     rows, counts, combined_rows = _rows(core, plan, legs, matchers, stages)
     with stages.time("shape"):
-        rows = arrange(plan.query, rows)
+        rows = arrange(plan.present_query, rows)
     with stages.time("encode"):
         encoded = sum(map(len, arrow_pieces([rows], core.settings.piece_bytes)))
     # Rows are matched while they are taken, or folded into groups.
@@ -90,9 +90,9 @@ def _rows(
 ) -> tuple[pa.RecordBatch, Sequence[int | None], Combined | None]:
     """Return the rows or groups that `arrange` takes, the number of rows of each leg, and if there
     are several legs how they were combined."""
-    query = plan.query
+    query = plan.present_query
     if isinstance(query.source, Leg):
-        rows = Selection(query, legs[0], core.maker.memo).matched()
+        rows = Selection(plan.query, legs[0], core.maker.memo, plan.now).matched()
         return rows, [rows.num_rows if query.grouping is None else None], None
     combined_rows = combined(plan, legs, matchers, core.maker.join_limits, None)
     with stages.time("shape"):

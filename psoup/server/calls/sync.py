@@ -26,12 +26,13 @@ from psoup.answers.planning.question import (
     texts_of,
 )
 from psoup.answers.planning.sources import TextReplaced
-from psoup.errors import BadRequest
+from psoup.errors import BadRequest, UnknownTimeZone
 from psoup.server.call import Call
 from psoup.server.call_trace import traced_child
 from psoup.server.calls.transfer import Budget, Transfer, copy_subject
 from psoup.server.calls.waiting import Deadline, is_foreign, reach, reach_own
 from psoup.server.calls.withdrawn import WithdrawnTransfer, is_withdrawn
+from psoup.server.calls.zones import zones_for
 from psoup.server.core import Core
 from psoup.server.status_codes import FAMILIES, code_of, detail_of
 from psoup.server.wire.copies import CopySubject, Signed, Tokens, Unusable
@@ -209,20 +210,36 @@ class SyncCall:
                 await self._hold.reserve(_ID_BYTES * named)
         reads = list(map(self._read_if_quick, items))
         if None in reads:
+            return await self._read_slowly(items)
+        return [read for read in reads if read is not None]
+
+    async def _read_slowly(self, items: Sequence[pb.SyncItem]) -> list[ItemRead | Exception]:
+        """Return the items, read in a thread; again if a window names time zones that are new to
+        the store."""
+
+        async def read() -> list[ItemRead | Exception]:
             texts = [_caught(self._texts, item) for item in items]
             return await self._core.in_thread(self._call, self._read_all, texts)
-        return [read for read in reads if read is not None]
+
+        reads = await read()
+        missing = [item.names for item in reads if isinstance(item, UnknownTimeZone)]
+        if not missing:
+            return reads
+        with contextlib.suppress(UnknownTimeZone):
+            await zones_for(self._core, self._call, frozenset().union(*missing))
+        return await read()
 
     def _read_if_quick(self, item: pb.SyncItem) -> ItemRead | Exception | None:
         """Return an item that is quick to read, else None."""
         if item.have.runs or item.resend.runs:
             return None
         try:
-            registration = self._acting.registration(self._core.follower.state, item.handle)
+            state = self._core.follower.state
+            registration = self._acting.registration(state, item.handle)
         except FAMILIES as error:
             return error
         memo = self._core.maker.memo
-        prepared = cached_prepared(memo, registration, item.window, item.base_rows)
+        prepared = cached_prepared(memo, state, registration, item.window, item.base_rows)
         if prepared is None:
             return None
         source = self._source(item)

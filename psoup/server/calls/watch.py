@@ -13,6 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 
+from psoup.answers.difference.good_until import changes_always
 from psoup.answers.planning.concern import NO_CONCERN, concern_of
 from psoup.errors import BadRequest
 from psoup.server.call import Call
@@ -235,7 +236,11 @@ class Watcher:
         named = zip(registration.triggers, triggers, strict=bool(triggers))
         assert transfer.plan is not None and transfer.difference is not None
         concern = concern_of(transfer.plan, state, named, registration.views)
-        self._core.watches.settle(sleeper, concern, transfer.difference.good_until)
+        # An answer that is another one at every instant would never sleep: rows and refresh points
+        # wake it.
+        always = changes_always(transfer.plan)
+        until = None if always else transfer.difference.good_until
+        self._core.watches.settle(sleeper, concern, until)
 
     def _end(self, index: int) -> None:
         self._core.watches.remove(self.items.pop(index).sleeper)

@@ -100,12 +100,19 @@ class ServerCertificates:
         return grpc.ssl_server_certificate_configuration([(key, chain)], authorities)
 
 
-def _check_pair(chain: bytes, key: bytes, files: TlsFiles) -> None:
-    """Raise ValueError if a certificate and a key don't belong together."""
+def certificate_end(files: TlsFiles) -> datetime:
+    """Return when the certificate in these files ends. Raise ValueError or OSError if they can't be
+    used."""
+    return _check_pair(files.cert.read_bytes(), files.key.read_bytes(), files).not_valid_after_utc
+
+
+def _check_pair(chain: bytes, key: bytes, files: TlsFiles) -> x509.Certificate:
+    """Return the certificate. Raise ValueError if it and the key don't belong together."""
     first = _load(x509.load_pem_x509_certificates, chain, str(files.cert))[0]
     private = _load(lambda content: load_pem_private_key(content, None), key, str(files.key))
     if _spki(first.public_key()) != _spki(private.public_key()):
         raise ValueError(f"{files.key} is not the key of the certificate in {files.cert}")
+    return first
 
 
 def _spki(key: object) -> bytes:

@@ -16,10 +16,18 @@ class ServerMetrics:
     """
 
     def end_call(
-        self, method: str, door: str, code: str, reason: str, seconds: float, queued: float
+        self,
+        method: str,
+        door: str,
+        code: str,
+        reason: str,
+        seconds: float,
+        queued: float,
+        tenant: str,
     ) -> None:
         """Note that a call has ended: with a status code and the reason of a refusal, after so many
-        seconds, of which it waited `queued` for its turn and for memory."""
+        seconds, of which it waited `queued` for its turn and for memory. `tenant` is
+        empty if the caller is not authenticated."""
 
     def append(self, seconds: float, entries: Sequence[Entry]) -> None:
         """Note a commit of the log, and the rows in it."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from contextlib import suppress
 
-from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -15,6 +14,7 @@ from psoup.answers.replicas.pending import pending_of
 from psoup.monitoring.exposition import OTHER, BoundedNames
 from psoup.server.admission import Admission
 from psoup.server.core import Core
+from psoup.server.identity.certificates import certificate_end
 from psoup.server.wire.describing import software_version
 from psoup.store.layout import FORMAT
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS
@@ -35,6 +35,7 @@ class ServerGauges(Collector):
         self._values: list[_Value] = []
         self._streams: list[tuple[str, str, int, int | None]] = []
         self._clocks: list[tuple[str, float]] = []
+        self._certificate_end: float | None = None
 
     def look(self) -> None:
         self._values = [*self._of_calls(), *self._of_engine(), *self._of_store()]
@@ -108,13 +109,11 @@ class ServerGauges(Collector):
         tls = self._core.settings.identity.tls
         if tls is None:
             return
-        try:
-            certificate = x509.load_pem_x509_certificate(tls.cert.read_bytes())
-        except (OSError, ValueError):
-            return
-        ends = certificate.not_valid_after_utc - datetime(1970, 1, 1, tzinfo=UTC)
+        # Files that can't be used leave the certificate that the server has as it was.
+        with suppress(OSError, ValueError):
+            self._certificate_end = certificate_end(tls).timestamp()
         name = "psoup_certificate_expiry_timestamp_seconds"
-        yield name, "When the server's certificate ends.", ends.total_seconds()
+        yield name, "When the server's certificate ends.", self._certificate_end
 
     def _stream_rows(self) -> list[tuple[str, str, int, int | None]]:
         """Return tenant, stream, rows and NOW of the first streams; of the others the rows only."""

@@ -18,6 +18,7 @@ _EVENT_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 4096)
 REFUSALS = (
     "OVERLOADED",
     "LOG_FULL",
+    "DISK_FULL",
     "QUOTA_EXCEEDED",
     "TOO_MUCH_WORK",
     "UNAUTHENTICATED",
@@ -48,9 +49,15 @@ class RecordedMetrics(ServerMetrics):
             "psoup_calls", "Calls by the door they came by.", ["door", "method"], registry=registry
         )
         refused = Counter(
-            "psoup_refused", "Calls that were refused, by reason.", ["reason"], registry=registry
+            "psoup_refused",
+            "Calls that were refused, by reason and tenant.",
+            ["reason", "tenant"],
+            registry=registry,
         )
-        self._refused = {reason: refused.labels(reason) for reason in REFUSALS}
+        self._refused = cache(lambda reason, tenant: refused.labels(reason, tenant).inc)
+        # A rate needs a beginning.
+        for reason in REFUSALS:
+            self._refused(reason, "")(0)
         self._duration = cache(lambda method, code: durations.labels(method, code).observe)
         self._queue = cache(lambda method: queues.labels(method).observe)
         self._call = cache(lambda door, method: calls.labels(door, method).inc)
@@ -101,13 +108,20 @@ class RecordedMetrics(ServerMetrics):
         )
 
     def end_call(
-        self, method: str, door: str, code: str, reason: str, seconds: float, queued: float
+        self,
+        method: str,
+        door: str,
+        code: str,
+        reason: str,
+        seconds: float,
+        queued: float,
+        tenant: str,
     ) -> None:
         self._duration(method, code)(seconds)
         self._queue(method)(queued)
         self._call(door, method)()
-        if reason in self._refused:
-            self._refused[reason].inc()
+        if reason in REFUSALS:
+            self._refused(reason, tenant and self._tenants.label(tenant))()
 
     def append(self, seconds: float, entries: Sequence[Entry]) -> None:
         self._appends.observe(seconds)

@@ -31,6 +31,7 @@ from psoup.store import (
     StreamEnded,
     Unregister,
     ViewEnded,
+    ZoneDefined,
 )
 from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.decoding import DecodedRows
@@ -160,6 +161,8 @@ class Watches:
                     self.wake_stream(stream_id)
                 case ViewEnded(view_id):
                     self.wake_view(view_id)
+                case ZoneDefined():
+                    self.wake_all()
                 case Accept(lost):
                     for value in lost:
                         self.wake_stream(value.stream_id)

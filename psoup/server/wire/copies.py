@@ -108,6 +108,9 @@ class CopySubject:
         # Windows over views, which a caller may have brought.
         if opened := [view.over for view in question.query.opened]:
             shape.append([None if over is None else window_to_json(over) for over in opened])
+        # Other rules of a time zone place other rows in its units.
+        if question.prepared is not None and question.prepared.zones:
+            shape.append([[rules.name, rules.version] for rules in question.prepared.zones])
         written = json.dumps(shape, separators=(",", ":"))
         return cls(handle, text, written, question.permission or (), retained_since)
 

@@ -20,6 +20,7 @@ from psoup.source.connectors.delta_log import DeltaLog, Version
 from psoup.source.connectors.partition import Context, Partition, Records
 from psoup.source.errors import BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.lag import Lag
 from psoup.source.readers import FileChunk, Options
 from psoup.source.readers.chunk import OP, column_map
 from psoup.source.readers.parquet_reader import arrow_chunk, check_types
@@ -84,12 +85,12 @@ class DeltaConnector:
     def sample(self, records: Records) -> Piece | None:
         return first_piece(self._open(self._begin("earliest")))
 
-    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
+    def lag(self, records: Records) -> dict[str, Lag]:
         latest = self.log().latest()
-        return {
-            name: {"versions": latest - int(decode_mark(record.mark).get("version", -1))}
-            for name, record in records.items()
-        }
+        name = f"{self._context.settings.name}/table"
+        if name not in records:
+            return {}
+        return {name: Lag("versions", int(decode_mark(records[name].mark)["version"]), latest)}
 
     def setup(self) -> str:
         return (

@@ -15,6 +15,7 @@ from typing import Any
 from psoup.source.connectors.partition import Context, Partition, Records
 from psoup.source.errors import BadInput, BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.lag import Lag
 from psoup.source.mapping import RowMapping
 from psoup.source.readers import FORMATS, FileChunk, Options, read
 from psoup.source.readers.chunk import OP
@@ -166,9 +167,8 @@ class FolderConnector:
         files = [path for path in paths if path.is_file()]
         return first_piece(FileReader(self, files[0], Stamp.of(files[0]))) if files else None
 
-    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
-        waiting = self.partitions(records)
-        return {self._context.settings.name: {"files": len(waiting)}}
+    def lag(self, records: Records) -> dict[str, Lag]:
+        return {self._context.settings.name: Lag("files", 0, len(self.partitions(records)))}
 
     def setup(self) -> str:
         return ""

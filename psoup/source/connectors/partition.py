@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from client_sdk import AsyncClient, PublisherRecord, Stream
 from psoup.source.feeding.feed import OpenReader
 from psoup.source.feeding.piece import Mark, Piece
+from psoup.source.lag import Lag
 from psoup.source.settings import SourceSettings
 
 # What the store knows of the publishers of a source, by name.
@@ -60,8 +61,8 @@ class Connector(Protocol):
     def sample(self, records: Records) -> Piece | None:
         """Return the first records that there are, without changing anything anywhere."""
 
-    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
-        """Return how far each publisher is behind, in rows, bytes or seconds."""
+    def lag(self, records: Records) -> dict[str, Lag]:
+        """Return how far each publisher is behind."""
 
     def setup(self) -> str:
         """Return the statements that the other side needs."""

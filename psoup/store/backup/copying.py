@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from psoup.store.delta.durable import copy_file, crc_of, replace_file, sync_folder
-from psoup.store.errors import BackupFailed
-
-# Files that are copied at once, so that their syncs overlap. More would take processor time from
-# servers, and two are as fast as a disk.
-_COPY_THREADS = 2
-# The niceness of these threads: they take the processor time that servers leave.
-_NICENESS = 10
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,48 +24,61 @@ class FileMark:
         return cls(len(content), zlib.crc32(content))
 
 
-class FileCopier:
-    """Copies files into the folder `target`; `marks` has what it copied, by path.
+class Files(Protocol):
+    """The files of a back-up by path, wherever they are. Calls may come from any thread. All raise
+    OSError or BackupFailed if the place can't be used."""
 
-    `base` is an earlier copy, with the marks of its files: a file that it has is linked. `check` is
-    called before each file and may raise; `report` is called with the size of each file that is
-    done.
+    # How many calls are worth while at once.
+    threads: int
+
+    def has(self, path: str, mark: FileMark, *, read: bool = False) -> bool:
+        """Return True if a file is there, from this back-up or an earlier one. Files whose names
+        are not unique are compared by their bytes with `read`."""
+
+    def take(self, source: Path, path: str, mark: FileMark) -> None:
+        """Copy a local file to here. Raise BackupFailed if it is missing or lacks its mark."""
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a small file."""
+
+    def give(self, path: str, mark: FileMark, target: Path) -> None:
+        """Copy a file to a local one. Raise BackupFailed if it is missing or lacks its mark."""
+
+    def is_whole(self, path: str, mark: FileMark) -> bool:
+        """Read a file; return True if it has its mark."""
+
+    def local(self, marks: Mapping[str, FileMark]) -> AbstractContextManager[Path]:
+        """Return a local folder that has these files within the context."""
+
+
+class FileCopier:
+    """Copies many files in threads; `marks` has those that are done, by path.
+
+    `check` is called before each file and may raise; `report` is called with the size of each file
+    that is done.
     """
 
     def __init__(
         self,
-        target: Path,
-        *,
-        base: tuple[Path, Mapping[str, FileMark]] | None = None,
+        threads: int,
         check: Callable[[], None] = lambda: None,
         report: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._target = target
-        self._base = base
+        self._threads = threads
         self._check = check
         self._report = report
         self.marks: dict[str, FileMark] = {}
         self.copied_bytes = 0
 
-    def copy(self, source: Path, files: Mapping[str, FileMark]) -> None:
-        """Copy files of the folder `source`, by path. Those that the target or the base has are
-        not read.
+    def run(self, marks: Mapping[str, FileMark], copy: Callable[[str, FileMark], bool]) -> None:
+        """Call `copy` for each file; it returns False if there was nothing to copy."""
 
-        Raise BackupFailed for a file that is missing, or does not have its mark.
-        """
-        self._run(files, {path: partial(self._copy, source, path, files[path]) for path in files})
+        def step(path: str, mark: FileMark) -> int:
+            self._check()
+            return mark.size if copy(path, mark) else 0
 
-    def put(self, files: Mapping[str, bytes]) -> None:
-        """Write small files, by path, or link those of the base."""
-        marks = {path: FileMark.of(content) for path, content in files.items()}
-        self._run(marks, {path: partial(self._put, path, files[path]) for path in files})
-
-    def _run(self, marks: Mapping[str, FileMark], calls: Mapping[str, Callable[[], int]]) -> None:
-        """Make a call for each file, in threads; each returns how many bytes it has copied."""
-        for folder in {(self._target / path).parent for path in calls}:
-            folder.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(_COPY_THREADS, initializer=_yield_to_servers) as pool:
-            futures = {path: pool.submit(call) for path, call in calls.items()}
+        with ThreadPoolExecutor(self._threads) as pool:
+            futures = {path: pool.submit(step, path, mark) for path, mark in marks.items()}
             try:
                 for path, future in futures.items():
                     self.copied_bytes += future.result()
@@ -86,82 +89,42 @@ class FileCopier:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _copy(self, source: Path, path: str, mark: FileMark) -> int:
-        self._check()
-        if _has_size(self._target / path, mark) or self._link(path, mark):
-            return 0
-        self.copy_again(source, path, mark)
-        return mark.size
 
-    def _put(self, path: str, content: bytes) -> int:
-        self._check()
-        target, mark = self._target / path, FileMark.of(content)
-        # Commits of another incarnation may have the same name and size.
-        if _has_mark(target, mark) or (self._link(path, mark) and _has_mark(target, mark)):
-            return 0
-        replace_file(target, content, sync_name=False)
-        return mark.size
+def back_up_files(
+    copier: FileCopier, root: Path, files: Files, marks: Mapping[str, FileMark]
+) -> None:
+    """Copy files of the folder `root` to a back-up. Those that it has are not read. Raise
+    BackupFailed for a file that is missing, or lacks its mark."""
 
-    def copy_again(self, source: Path, path: str, mark: FileMark) -> None:
-        """Copy a file in any case. Raise BackupFailed if it does not have its mark."""
-        target = self._target / path
-        try:
-            copied = FileMark(*copy_file(source / path, target))
-        except FileNotFoundError as error:
-            raise BackupFailed(f"{source / path} is gone") from error
-        if copied != mark:
-            target.unlink(missing_ok=True)
-            raise BackupFailed(f"{source / path} is damaged: its checksum is wrong")
-
-    def _link(self, path: str, mark: FileMark) -> bool:
-        """Link a file to that of the base; return False if the base does not have it."""
-        if self._base is None:
+    def copy(path: str, mark: FileMark) -> bool:
+        if files.has(path, mark):
             return False
-        folder, marks = self._base
-        if marks.get(path) != mark or not _has_size(folder / path, mark):
-            return False
-        target = self._target / path
-        target.unlink(missing_ok=True)
-        try:
-            os.link(folder / path, target)
-        except OSError:
-            # The file system has no links, or the file has too many.
-            return False
+        files.take(root / path, path, mark)
         return True
 
-    def sync_folders(self) -> None:
-        """Make the names of all files durable."""
-        folders = {parent for path in self.marks for parent in Path(path).parents}
-        for folder in folders:
-            sync_folder(self._target / folder)
+    copier.run(marks, copy)
 
 
-def _yield_to_servers() -> None:
-    """Lower the priority of this thread. Other systems than Linux have one for the process."""
-    if sys.platform == "linux":
-        niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, niceness)
+def back_up_contents(copier: FileCopier, files: Files, contents: Mapping[str, bytes]) -> None:
+    """Write small files of a back-up, by path."""
+
+    def copy(path: str, mark: FileMark) -> bool:
+        # Commits of another incarnation may have the same name and size.
+        if files.has(path, mark, read=True):
+            return False
+        files.put(path, contents[path])
+        return True
+
+    copier.run({path: FileMark.of(content) for path, content in contents.items()}, copy)
 
 
-def damaged_files(folder: Path, marks: Mapping[str, FileMark]) -> Iterable[str]:
-    """Yield the paths of files in a folder that do not have their marks."""
-    for path, mark in marks.items():
-        if not _has_mark(folder / path, mark):
-            yield path
-
-
-def _has_mark(path: Path, mark: FileMark) -> bool:
-    try:
-        return FileMark(*crc_of(path)) == mark
-    except FileNotFoundError:
-        return False
-
-
-def _has_size(path: Path, mark: FileMark) -> bool:
-    """Return True if a file, whose name is unique and which was synced before it had this name,
-    exists."""
-    try:
-        return path.stat().st_size == mark.size
-    except FileNotFoundError:
-        return False
+def damaged_files(files: Files, marks: Mapping[str, FileMark]) -> Iterable[str]:
+    """Yield the paths of files that do not have their marks."""
+    with ThreadPoolExecutor(files.threads) as pool:
+        futures = {
+            path: pool.submit(partial(files.is_whole, path, mark)) for path, mark in marks.items()
+        }
+        try:
+            yield from (path for path, future in futures.items() if not future.result())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

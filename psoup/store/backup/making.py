@@ -12,9 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from psoup.store.backup.copying import FileCopier, FileMark, damaged_files
-from psoup.store.backup.generations import Generation, Header, Target, locked_target, now_micros
+from psoup.store.backup.copying import (
+    FileCopier,
+    FileMark,
+    Files,
+    back_up_contents,
+    back_up_files,
+    damaged_files,
+)
+from psoup.store.backup.generations import Generation, Header, Target, now_micros
 from psoup.store.backup.pins import PIN_RENEWAL_SECONDS, Pin
+from psoup.store.backup.targets import Place, locked_target
 from psoup.store.delta import Snapshot
 from psoup.store.delta.durable import crc_of
 from psoup.store.epochs import Epoch
@@ -73,20 +81,17 @@ class BackupReport:
 
 def back_up(
     root: Path,
-    target: Path,
+    target: Place,
     options: BackupOptions | None = None,
     progress: Progress | None = None,
 ) -> BackupReport:
-    """Make a back-up of the store at `root` in the folder `target`.
+    """Make a back-up of the store at `root` in a target.
 
     Raise BackupFailed, StoreError or OSError; then there is no manifest, and the next
     back-up goes on with what was copied.
     """
-    root, target = root.absolute(), target.absolute()
-    if target.resolve().is_relative_to(root.resolve()):
-        raise BackupFailed("the target is inside of the store; choose another folder")
-    store = Store.open(root)
-    with locked_target(target, store.id) as locked:
+    store = Store.open(root.absolute())
+    with locked_target(target, store.root, store.id) as locked:
         return _Making(store, locked, options or BackupOptions(), progress or NoProgress()).run()
 
 
@@ -102,29 +107,27 @@ class _Making:
     def run(self) -> BackupReport:
         options, target = self._options, self._target
         begun = now_micros()
-        base = target.generations[-1] if target.generations else None
         with Pin(self._store.root, options.renewal) as pin:
             # After the pin was written: the engine keeps what this epoch names.
             epochs_version, epoch = self._store.epochs.latest()
-            target.begin()
-            copier = FileCopier(
-                target.draft,
-                base=(base.store, base.marks()) if base else None,
-                check=pin.check,
-                report=self._progress.advance,
-            )
+            files = target.begin()
+
+            def check() -> None:
+                pin.check()
+                target.check()
+
+            copier = FileCopier(files.threads, check, self._progress.advance)
             lost = tuple(hole.file for hole in epoch.losses.holes)
-            self._copy_tables(copier, epoch, epochs_version, lost)
+            self._copy_tables(copier, files, epoch, epochs_version, lost)
             # The log comes last, so that the back-up is as of its end.
             log_end = self._store.log.latest_version(epoch.log_version)
-            self._copy_log(copier, epoch, log_end)
+            self._copy_log(copier, files, epoch, log_end)
             last_stamp = self._store.log.last_stamp(epoch, log_end + 1)
             if options.with_token_key:
-                self._copy_token_key(copier)
-            target.clean(copier.marks)
-            damaged = self._verify(copier, pin.check) if options.verify else ()
-            copier.sync_folders()
-            pin.check()
+                self._copy_token_key(copier, files)
+            damaged = self._verify(copier, files, check) if options.verify else ()
+            target.settle(copier.marks)
+            check()
             header = Header(
                 self._store.id,
                 self._store.identity.hex(),
@@ -152,46 +155,54 @@ class _Making:
         return replace(report, dropped=target.drop_before(begun - options.keep))
 
     def _copy_tables(
-        self, copier: FileCopier, epoch: Epoch, epochs_version: int, lost: tuple[str, ...]
+        self,
+        copier: FileCopier,
+        files: Files,
+        epoch: Epoch,
+        epochs_version: int,
+        lost: tuple[str, ...],
     ) -> None:
         snapshots = {
             name: (self._store.table(name).snapshot(version), version)
             for name, version in (table_versions(epoch) | {"epochs": epochs_version}).items()
         }
-        files: dict[str, FileMark] = {}
+        marks: dict[str, FileMark] = {}
         for name, (snapshot, _) in snapshots.items():
-            files |= _data_files(name, snapshot)
+            marks |= _data_files(name, snapshot)
         for path in lost:
-            files.pop(path, None)
-        self._progress.begin(sum(mark.size for mark in files.values()))
-        copier.copy(self._store.root, files)
+            marks.pop(path, None)
+        self._progress.begin(sum(mark.size for mark in marks.values()))
+        back_up_files(copier, self._store.root, files, marks)
         for name, (_, version) in snapshots.items():
-            copier.put(_placed(name, self._store.table(name).cut_log(version, version)))
+            commits = self._store.table(name).cut_log(version, version)
+            back_up_contents(copier, files, _placed(name, commits))
 
-    def _copy_log(self, copier: FileCopier, epoch: Epoch, log_end: int) -> None:
+    def _copy_log(self, copier: FileCopier, files: Files, epoch: Epoch, log_end: int) -> None:
         folder = self._store.log.folder
-        copier.copy(self._store.root, _data_files("log", folder.snapshot(log_end)))
-        copier.put(_placed("log", folder.cut_log(epoch.log_version, log_end)))
+        marks = _data_files("log", folder.snapshot(log_end))
+        back_up_files(copier, self._store.root, files, marks)
+        commits = folder.cut_log(epoch.log_version, log_end)
+        back_up_contents(copier, files, _placed("log", commits))
 
-    def _copy_token_key(self, copier: FileCopier) -> None:
+    def _copy_token_key(self, copier: FileCopier, files: Files) -> None:
         path = self._store.root / TOKEN_KEY
         if not path.exists():
             raise BackupFailed("the store has no token.key: its servers have another file")
         # In any case: unlike other files, it may be replaced by one of the same name and size.
-        copier.marks[TOKEN_KEY] = FileMark(*crc_of(path))
-        copier.copy_again(self._store.root, TOKEN_KEY, copier.marks[TOKEN_KEY])
+        copier.marks[TOKEN_KEY] = mark = FileMark(*crc_of(path))
+        files.take(path, TOKEN_KEY, mark)
 
-    def _verify(self, copier: FileCopier, check: Callable[[], None]) -> tuple[str, ...]:
+    def _verify(
+        self, copier: FileCopier, files: Files, check: Callable[[], None]
+    ) -> tuple[str, ...]:
         """Read all files again; return those that were damaged, and are copied again."""
-        damaged = tuple(damaged_files(self._target.draft, copier.marks))
-        for path in damaged:
+        damaged = {path: copier.marks[path] for path in damaged_files(files, copier.marks)}
+        for path, mark in damaged.items():
             check()
-            copier.copy_again(self._store.root, path, copier.marks[path])
-        for path in damaged_files(
-            self._target.draft, {path: copier.marks[path] for path in damaged}
-        ):
-            raise BackupFailed(f"{self._target.draft / path} can't be read back as it was written")
-        return damaged
+            files.take(self._store.root / path, path, mark)
+        for path in damaged_files(files, damaged):
+            raise BackupFailed(f"{path} can't be read back as it was written")
+        return tuple(damaged)
 
 
 def table_versions(epoch: Epoch) -> dict[str, int]:

@@ -14,13 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from datastem.instants import format_instant
-from psoup.store.backup.copying import FileCopier
+from psoup.store.backup.copying import FileCopier, FileMark
 from psoup.store.backup.erased import ErasureList, apply_erasures
-from psoup.store.backup.generations import Generation, now_micros, read_target
+from psoup.store.backup.folder import FolderFiles
+from psoup.store.backup.generations import Generation, Header, now_micros
 from psoup.store.backup.making import NoProgress, Progress
+from psoup.store.backup.targets import Place, read_target
+from psoup.store.delta import DeltaFolder
 from psoup.store.delta.durable import make_folder, remove, replace_file, sync_folder
 from psoup.store.errors import BackupFailed
 from psoup.store.layout import FORMAT
+from psoup.store.log.log import Log
 from psoup.store.log.position import IDENTITY_BYTES, PositionCodec
 from psoup.store.presence import RESTORE_NOTE
 from psoup.store.store import Store
@@ -65,7 +69,7 @@ class RestoreReport:
 
 
 def restore(
-    target: Path,
+    target: Place,
     root: Path,
     at: Instant | LogVersion | None = None,
     progress: Progress | None = None,
@@ -76,24 +80,25 @@ def restore(
 
     Raise BackupFailed, StoreError or OSError. Run it again after an interruption.
     """
-    target, root, progress = target.absolute(), root.absolute(), progress or NoProgress()
+    root, progress = root.absolute(), progress or NoProgress()
     with read_target(target) as generations:
         generation = _choose(target, generations, at)
         if generation.header.format != FORMAT:
             raise BackupFailed(
-                f"{generation.path} is of a store of format {generation.header.format}; this "
+                f"{generation.place} is of a store of format {generation.header.format}; this "
                 f"version reads format {FORMAT}"
             )
-        log_end = _log_end(generation, at)
+        marks = generation.marks()
+        log_end, marks = _cut(generation, at, marks)
         _begin(root, generation, log_end)
-        copier = _copy(generation, root, log_end, progress)
+        _copy(generation, root, marks, progress)
         erased_rows = 0 if erasures is None else apply_erasures(Store(root), erasures)
         _begin_incarnation(root, generation)
-    return RestoreReport(generation, log_end, len(copier.marks), _size(copier), erased_rows)
+    return RestoreReport(generation, log_end, len(marks), _size(marks), erased_rows)
 
 
 def _choose(
-    target: Path, generations: Iterable[Generation], at: Instant | LogVersion | None
+    target: Place, generations: Iterable[Generation], at: Instant | LogVersion | None
 ) -> Generation:
     """Return the newest back-up whose epoch is not after `at`."""
     generations = list(generations)
@@ -120,7 +125,7 @@ def _choose(
             is_missing = False
     if is_missing:
         raise BackupFailed(
-            f"no back-up holds that point: {generation.path.name} ends at "
+            f"no back-up holds that point: {generation.name} ends at "
             f"{format_instant(header.last_stamp)}, log version {header.log_end}"
         )
     return generation
@@ -135,18 +140,32 @@ def _is_before(generation: Generation, at: Instant | LogVersion | None) -> bool:
     return True
 
 
-def _log_end(generation: Generation, at: Instant | LogVersion | None) -> int:
-    """Return the last version of the log that is restored."""
+def _cut(
+    generation: Generation, at: Instant | LogVersion | None, marks: dict[str, FileMark]
+) -> tuple[int, dict[str, FileMark]]:
+    """Return the last version of the log that is restored, and the marks of the files that are."""
     header = generation.header
-    if isinstance(at, LogVersion):
-        return at.number
-    if at is None or at.micros >= header.last_stamp:
-        return header.log_end
-    log = Store(generation.store, sync=False).log
+    if at is None or (isinstance(at, Instant) and at.micros >= header.last_stamp):
+        return header.log_end, marks
+    logged = {path: mark for path, mark in marks.items() if path.startswith("log/")}
+    with generation.files.local(logged) as folder:
+        log = Log(DeltaFolder(folder / "log"), sync=False)
+        log_end = at.number if isinstance(at, LogVersion) else _last_until(log, header, at.micros)
+        remaining = log.folder.snapshot(log_end).files
+    return log_end, {
+        path: mark
+        for path, mark in marks.items()
+        if not _is_after(path, log_end)
+        and (not path.startswith("log/part-") or path.removeprefix("log/") in remaining)
+    }
+
+
+def _last_until(log: Log, header: Header, micros: int) -> int:
+    """Return the last version of a log up to an instant."""
     # Stamps never go back, so the first commit with a later one ends the log before it.
     for version in range(header.log_version + 1, header.log_end + 1):
         entries = log.read(version, payloads=False)
-        if entries and entries[-1].stamp > at.micros:
+        if entries and entries[-1].stamp > micros:
             return version - 1
     return header.log_end
 
@@ -154,7 +173,7 @@ def _log_end(generation: Generation, at: Instant | LogVersion | None) -> int:
 def _begin(root: Path, generation: Generation, log_end: int) -> None:
     """Write the note of the restore. Raise BackupFailed if the folder has anything but what the
     same restore has begun."""
-    note = json.dumps({"back-up": generation.path.name, "log_end": log_end}).encode()
+    note = json.dumps({"back-up": generation.name, "log_end": log_end}).encode()
     if root.exists() and any(root.iterdir()):
         try:
             begun = (root / RESTORE_NOTE).read_bytes()
@@ -169,22 +188,21 @@ def _begin(root: Path, generation: Generation, log_end: int) -> None:
     replace_file(root / RESTORE_NOTE, note)
 
 
-def _copy(generation: Generation, root: Path, log_end: int, progress: Progress) -> FileCopier:
-    marks = generation.marks()
-    files = {path: mark for path, mark in marks.items() if not _is_after(path, log_end)}
-    if log_end < generation.header.log_end:
-        folder = Store(generation.store, sync=False).log.folder
-        remaining = folder.snapshot(log_end).files
-        files = {
-            path: mark
-            for path, mark in files.items()
-            if not path.startswith("log/part-") or path.removeprefix("log/") in remaining
-        }
-    progress.begin(sum(mark.size for mark in files.values()))
-    copier = FileCopier(root, report=progress.advance)
-    copier.copy(generation.store, files)
-    copier.sync_folders()
-    return copier
+def _copy(
+    generation: Generation, root: Path, marks: dict[str, FileMark], progress: Progress
+) -> None:
+    progress.begin(_size(marks))
+    restored = FolderFiles(root)
+
+    def copy(path: str, mark: FileMark) -> bool:
+        if restored.has(path, mark):
+            return False
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        generation.files.give(path, mark, root / path)
+        return True
+
+    FileCopier(generation.files.threads, report=progress.advance).run(marks, copy)
+    restored.sync_folders(marks)
 
 
 def _is_after(path: str, log_end: int) -> bool:
@@ -211,5 +229,5 @@ def _begin_incarnation(root: Path, generation: Generation) -> None:
     sync_folder(root)
 
 
-def _size(copier: FileCopier) -> int:
-    return sum(mark.size for mark in copier.marks.values())
+def _size(marks: dict[str, FileMark]) -> int:
+    return sum(mark.size for mark in marks.values())

@@ -11,7 +11,7 @@ import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -134,24 +134,35 @@ def replace_file(target: Path, content: bytes, *, sync_name: bool = True) -> Non
 
 
 def copy_file(source: Path, target: Path) -> tuple[int, int]:
-    """Copy a file that does not change; return the size and the CRC-32 of the copied bytes.
+    """Copy a file that does not change, as `write_pieces` does. The copy has no rights that the
+    original lacks."""
+    return write_pieces(target, pieces_of(source), source.stat().st_mode & 0o777)
 
-    The copy is synced before it has its name, so a file of this name is always whole. It has
-    no rights that the original lacks. The caller syncs the folder.
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file. Raise FileNotFoundError."""
+    with path.open("rb") as reading:
+        while piece := reading.read(_COPY_BYTES):
+            yield piece
+
+
+def write_pieces(target: Path, pieces: Iterable[bytes | memoryview], mode: int) -> tuple[int, int]:
+    """Write a file of these bytes; return its size and CRC-32.
+
+    The file is synced before it has its name, so a file of this name is always whole. The caller
+    syncs the folder.
     """
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     size = crc = 0
     try:
-        with source.open("rb") as reading:
-            mode = os.fstat(reading.fileno()).st_mode & 0o777
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(descriptor, "wb") as writing:
-                while piece := reading.read(_COPY_BYTES):
-                    writing.write(piece)
-                    size, crc = size + len(piece), zlib.crc32(piece, crc)
-                writing.flush()
-                os.fsync(writing.fileno())
-                _drop_cached(writing.fileno())
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as writing:
+            for piece in pieces:
+                writing.write(piece)
+                size, crc = size + len(piece), zlib.crc32(piece, crc)
+            writing.flush()
+            os.fsync(writing.fileno())
+            _drop_cached(writing.fileno())
         os.replace(draft, target)
     finally:
         draft.unlink(missing_ok=True)
@@ -170,9 +181,8 @@ def _drop_cached(descriptor: int) -> None:
 def crc_of(path: Path) -> tuple[int, int]:
     """Return the size and the CRC-32 of a file."""
     size = crc = 0
-    with path.open("rb") as reading:
-        while piece := reading.read(_COPY_BYTES):
-            size, crc = size + len(piece), zlib.crc32(piece, crc)
+    for piece in pieces_of(path):
+        size, crc = size + len(piece), zlib.crc32(piece, crc)
     return size, crc
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules
 from psoup.store.errors import UnsupportedFormat
 from psoup.store.layout import LOG
 from psoup.store.log.access_events import AccessEnded, AccessPut, access_body, read_access
@@ -43,6 +44,7 @@ from psoup.store.log.events import (
     ViewCreated,
     ViewEnded,
     WriterStarted,
+    ZoneDefined,
 )
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
@@ -118,6 +120,8 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("writer", None, mark=mark)
         case RowsErased(stream_id, rows, digest, salt):
             return _definition("erase", stream_id, rows=rows, digest=digest, salt=salt)
+        case ZoneDefined(rules):
+            return _definition("zone", None, **rules.to_json())
         case Denied():
             return _definition("denied", None, **asdict(event))
         case PublishersForgotten():
@@ -193,6 +197,8 @@ def _event(row: Mapping[str, Any]) -> Event:
             return read_access(kind, json.loads(row["body"]))
         case "erase":
             return RowsErased(stream_id, **json.loads(row["body"]))
+        case "zone":
+            return ZoneDefined(ZoneRules.from_json(json.loads(row["body"])))
         case "denied":
             return Denied(**json.loads(row["body"]))
         case "forget_publishers":

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules
 from psoup.store.log.access_events import AccessEvent
 from psoup.store.log.position import Position
 from psoup.store.state.losses import Lost
@@ -283,6 +284,14 @@ class RowsErased:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneDefined:
+    """The store has these rules of a time zone from here on: its first ones, or the next version of
+    them. Every process takes them from here."""
+
+    rules: ZoneRules
+
+
+@dataclass(frozen=True, slots=True)
 class Denied:
     """A caller who tried to administer was refused, `count` times in about a minute. `credential`
     names the credential and is not secret."""
@@ -342,6 +351,7 @@ Event: TypeAlias = (
     | AccessEvent
     | PublishersForgotten
     | RowsErased
+    | ZoneDefined
     | Denied
     | Data
 )

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules
 from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.log.events import (
     Accept,
@@ -45,6 +46,7 @@ from psoup.store.log.events import (
     ViewCreated,
     ViewEnded,
     WriterStarted,
+    ZoneDefined,
 )
 from psoup.store.log.position import START, Position
 from psoup.store.state.access import (
@@ -113,6 +115,7 @@ class State:
     owned: MutableMapping[tuple[str, str, str], int] = field(default_factory=dict)
     writers: WriterMarks = field(default_factory=WriterMarks)
     erasures: MutableMapping[int, StreamErasures] = field(default_factory=dict)
+    zones: MutableMapping[str, ZoneRules] = field(default_factory=dict)
 
     def draft(self) -> State:
         """Return an overlay over this state: its changes do not reach this state."""
@@ -137,6 +140,7 @@ class State:
             Overlay(self.owned),
             self.writers,
             Overlay(self.erasures),
+            Overlay(self.zones),
         )
 
     @property
@@ -243,6 +247,9 @@ class State:
                 self._forget(entry.tenant, owner, names, touched)
             case RowsErased() as event:
                 self._erase(entry, event, touched)
+            case ZoneDefined(rules):
+                self.zones[rules.name] = rules
+                touched.zones.add(rules.name)
             case Accept(rows):
                 self.losses = self.losses.accept(rows)
             case Release(names):

@@ -24,3 +24,4 @@ class Touched:
     access: set[tuple[str, str]] = field(default_factory=set)
     writers: set[int] = field(default_factory=set)
     erasures: set[tuple[int, Position]] = field(default_factory=set)
+    zones: set[str] = field(default_factory=set)

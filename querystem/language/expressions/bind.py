@@ -12,7 +12,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from datastem.types import DURATION, TEXT, Kind, Type
-from querystem.expressions import TRUE, ColumnRef, Literal, Op, Parameter
+from querystem.expressions import TRUE, ColumnRef, Literal, Now, Op, Parameter
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -20,7 +20,7 @@ from querystem.language.errors import (
     SyntaxProblem,
     UnknownParameter,
 )
-from querystem.language.expressions.clocks import is_clock, refuse_clock
+from querystem.language.expressions.clocks import check_clock, is_clock
 from querystem.language.expressions.coerce import (
     arithmetic,
     explicit_cast,
@@ -73,8 +73,9 @@ class Binder:
     a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
     for messages. `inner_queries` binds queries inside expressions. Such a query may name columns of
     the query around it, which `outer` binds. A query of FROM or WITH inside it may, too: `beyond`
-    binds them. If `claims` is a dict, expressions may name claims of the
-    caller, and it gets the place of each. `functions` are those that users defined.
+    binds them. If `claims` is a dict, expressions may name claims of the caller, and it gets the
+    place of each. `functions` are those that users defined. Expressions of an answer, which
+    `has_now`, may name NOW.
     """
 
     scope: Scope
@@ -87,6 +88,7 @@ class Binder:
     beyond: Binder | None = None
     claims: dict[str, Span] | None = None
     functions: UserFunctions | None = None
+    has_now: bool = False
     _depth: int = 0
 
     def condition(self, node: exp.Expr) -> Typed:
@@ -179,16 +181,19 @@ class Binder:
     def _column(self, node: exp.Expr) -> Typed:
         consume(node, "this", "table")
         span = node_span(node)
+        written = str(node.this.this)
+        is_own_name = any(written.lower() in item.types for item in self.scope.items)
+        if is_clock(written) and node.args.get("table") is None and not is_own_name:
+            check_clock(written, self.clause, self.has_now, span)
+            return Typed(Now(), span)
         around = self.outer or self.beyond
         if around is not None and not self._is_own(node) and around.knows(node):
             return self._correlated(node, around)
         if not isinstance(node.this, exp.Identifier):
             raise SyntaxProblem("* stands alone in the SELECT list", span)
-        table, written = node.args.get("table"), str(node.this.this)
+        table = node.args.get("table")
         item = None if table is None else self.scope.item(identifier(table), node_span(table))
         is_known = self.scope.has if item is None else item.types.__contains__
-        if is_clock(written) and not is_known(written.lower()):
-            raise refuse_clock(span)
         if node.this.args.get("quoted") and not is_known(written):
             raise (self.scope if item is None else Scope((item,))).unknown_quoted(written, span)
         name = identifier(node.this)

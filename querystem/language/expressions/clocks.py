@@ -1,49 +1,48 @@
-"""NOW outside windows: it is refused, with the window to write instead."""
+"""NOW in expressions: the words that mean it, and what is refused about it."""
 
 from __future__ import annotations
 
-from sqlglot import exp
-
-from querystem.language.errors import Span, SyntaxProblem
-from querystem.language.expressions.scope import Scope
-from querystem.language.syntax.tree import node_span
+from datastem.types import Kind
+from querystem.expressions import uses_now
+from querystem.language.errors import NotYet, Span, SyntaxProblem
+from querystem.language.tokens.literals import Typed
 from querystem.language.tokens.names import words
 
 _CLOCKS = words("now current_timestamp current_date current_time localtimestamp")
-_AT_END = "write the window at the end of the query: RANGE 5 SECONDS, or BEGIN NOW - 1 HOUR END NOW"
+# Words that would be a local day or time, which need a time zone.
+_LOCAL = words("current_date current_time localtimestamp")
 
 
 def is_clock(name: str) -> bool:
     return name.lower() in _CLOCKS
 
 
-def refuse_clock(span: Span, hint: str = _AT_END) -> SyntaxProblem:
-    return SyntaxProblem("NOW stands only in windows", span, hint=hint, reason="NOT_SUPPORTED")
+def check_clock(word: str, clause: str, allowed: bool, span: Span) -> None:
+    """Raise SyntaxProblem for a word that means NOW, unless it is `allowed` and means an
+    instant."""
+    if word.lower() in _LOCAL:
+        raise SyntaxProblem(
+            f"{word[:60]} is not supported",
+            span,
+            hint="write NOW, an instant, or CAST(NOW AS DATE), its day in UTC",
+            reason="NOT_SUPPORTED",
+        )
+    if not allowed:
+        raise SyntaxProblem(
+            f"NOW does not stand in {clause}",
+            span,
+            hint="what is decided once for each row can't depend on the instant of an answer",
+            reason="NOT_SUPPORTED",
+        )
 
 
-def check_age(node: exp.Expr, scope: Scope) -> None:
-    """Refuse a comparison like `NOW - 5 < ts`."""
-    sides = node.this, node.args["expression"]
-    for side, compared in (sides, sides[::-1]):
-        if isinstance(side, exp.Sub) and _is_now(side.this, scope):
-            before = isinstance(node, (exp.GT, exp.GTE) if side is node.this else (exp.LT, exp.LTE))
-            window = _window(side.args["expression"], before)
-            of = compared.args.get("table") if isinstance(compared, exp.Column) else None
-            alone = "" if of is None else f", or WINDOW({window}) after {of.name}"
-            raise refuse_clock(node_span(node), f"write {window} at the end of the query{alone}")
-
-
-def _is_now(node: exp.Expr, scope: Scope) -> bool:
-    if not isinstance(node, exp.Column) or node.args.get("table") is not None:
-        return False
-    return is_clock(node.name) and not scope.has(node.name.lower())
-
-
-def _window(age: exp.Expr, before: bool) -> str:
-    """Return the window of the rows that are at most so old or, with `before`, at least so old."""
-    duration = "duration"
-    if isinstance(age, exp.Literal) and not age.args["is_string"]:
-        duration = f"{age.this} SECONDS"
-    elif isinstance(age, exp.Interval) and age.args.get("unit") is not None:
-        duration = f"{age.this.this} {age.args['unit'].name.upper()}"
-    return f"BEGIN NOW - 30 DAYS END NOW - {duration}" if before else f"RANGE {duration}"
+def check_days(lhs: Typed, rhs: Typed, span: Span) -> None:
+    """Refuse a DATE beside NOW: which day it is depends on a time zone."""
+    for value, beside in ((lhs, rhs), (rhs, lhs)):
+        kinds = value.type.kind, beside.type.kind
+        if kinds == (Kind.DATE, Kind.TIMESTAMP) and uses_now(beside.node):
+            raise NotYet(
+                "a DATE beside NOW, without a time zone",
+                span,
+                hint="CAST(day AS TIMESTAMP) is its midnight in UTC",
+            )

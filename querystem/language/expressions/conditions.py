@@ -11,9 +11,8 @@ from sqlglot import exp
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import Literal, Op, Parameter
 from querystem.language.errors import SyntaxProblem, TypeProblem
-from querystem.language.expressions.clocks import check_age
+from querystem.language.expressions.clocks import check_days
 from querystem.language.expressions.coerce import compare, need, settle, unify
-from querystem.language.expressions.scope import Scope
 from querystem.language.normal_form.normal import FALSE, call, like_pattern
 from querystem.language.syntax.tree import chain, consume, node_span
 from querystem.language.tokens.literals import Typed, null
@@ -34,8 +33,6 @@ class InnerQuery:
 
 class NodeBinder(Protocol):
     """The binder of the nodes of an expression."""
-
-    scope: Scope
 
     def bind(self, node: exp.Expr) -> Typed: ...
 
@@ -61,20 +58,23 @@ def _compare(binder: NodeBinder, node: exp.Expr) -> Typed:
         raise SyntaxProblem(
             "comparisons can't be chained", node_span(node), hint="use AND, or parentheses"
         )
-    check_age(node, binder.scope)
     op = _COMPARISONS[type(node)]
     quantified = _quantified(node.args["expression"])
     if quantified is not None and op in _NEGATIONS:
         return _compare_all(binder, node, op, *quantified)
-    return compare(
-        op, binder.bind(node.this), binder.bind(node.args["expression"]), node_span(node)
-    )
+    return _compared(op, binder.bind(node.this), binder.bind(node.args["expression"]), node)
+
+
+def _compared(op: Op, lhs: Typed, rhs: Typed, node: exp.Expr) -> Typed:
+    span = node_span(node)
+    check_days(lhs, rhs, span)
+    return compare(op, lhs, rhs, span)
 
 
 def _is_not_distinct(binder: NodeBinder, node: exp.Expr) -> Typed:
     consume(node, "this", "expression")
     lhs, rhs = binder.bind(node.this), binder.bind(node.args["expression"])
-    return _negated(compare(Op.IS_DISTINCT, lhs, rhs, node_span(node)))
+    return _negated(_compared(Op.IS_DISTINCT, lhs, rhs, node))
 
 
 def _is(binder: NodeBinder, node: exp.Expr) -> Typed:
@@ -95,8 +95,8 @@ def _is(binder: NodeBinder, node: exp.Expr) -> Typed:
 def _between(binder: NodeBinder, node: exp.Expr) -> Typed:
     consume(node, "this", "low", "high")
     span, value = node_span(node), binder.bind(node.this)
-    low = compare(Op.GE, value, binder.bind(node.args["low"]), span)
-    high = compare(Op.LE, value, binder.bind(node.args["high"]), span)
+    low = _compared(Op.GE, value, binder.bind(node.args["low"]), node)
+    high = _compared(Op.LE, value, binder.bind(node.args["high"]), node)
     return Typed(call(Op.AND, (low.node, high.node), BOOLEAN), span)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datastem.types import BIGINT, DURATION, TIMESTAMP, Kind, Type
 from querystem.expressions import Op
 from querystem.language.errors import Span, TypeProblem
+from querystem.language.expressions.clocks import check_days
 from querystem.language.expressions.coerce import AS_INTERVAL, AS_NUMBER, cast, operation, settle
 from querystem.language.tokens.literals import Typed
 
@@ -33,6 +34,7 @@ def is_of_time(lhs: Typed, rhs: Typed) -> bool:
 def time_arithmetic(op: Op, lhs: Typed, rhs: Typed, span: Span) -> Typed:
     """Return the call of an arithmetic operator, an operand of which is of time; raise
     TypeProblem."""
+    check_days(lhs, rhs, span)
     lhs, rhs = _instant(lhs), _instant(rhs)
     lhs, rhs = _beside(op, lhs, rhs.type), _beside(op, rhs, lhs.type)
     first, second = (rhs, lhs) if _is_turned(op, lhs, rhs) else (lhs, rhs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from querystem.language.errors import Span, SyntaxProblem, UnknownFunction
-from querystem.language.expressions.clocks import is_clock, refuse_clock
+from querystem.language.expressions.clocks import is_clock
 from querystem.language.functions.aggregates import AGGREGATES
 from querystem.language.functions.numbers import NUMBERS
 from querystem.language.functions.others import CHOICE, TIME
@@ -77,7 +77,9 @@ def bind_function(name: str, args: Args, span: Span) -> Typed:
 
 def _unknown(name: str, span: Span) -> SyntaxProblem | UnknownFunction:
     if is_clock(name):
-        return refuse_clock(span)
+        return SyntaxProblem(
+            f"{name[:60]} is not a function", span, hint="write NOW", reason="NOT_SUPPORTED"
+        )
     candidates = [*FUNCTIONS, *AGGREGATES, "cast"]
     if name in _INSTEAD:
         hint = f"write {_INSTEAD[name]}"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from datastem.types import BOOLEAN, TIMESTAMP
 from querystem.expressions import Call, ColumnRef, Expression, Op, columns_of
-from querystem.grouping import Grouping
 from querystem.language.normal_form.normal import call
 from querystem.query import (
     Item,
     LeftJoin,
     Leg,
-    Output,
-    Query,
-    SortKey,
     Source,
     item_column,
     subquery_column,
@@ -96,34 +92,6 @@ def moved_name(name: str, prefixes: Mapping[str, str]) -> str:
     """Return the name of a column, or the beginning of such names, as `moved` changes it."""
     number, point, column = name.partition(".")
     return f"{prefixes[number]}{column}" if point and number in prefixes else name
-
-
-def mapped(query: Query, change: Callable[[Expression], Expression]) -> Query:
-    """Return the query with its expressions, but not those of its source, changed."""
-    return replace(
-        query,
-        outputs=tuple(Output(output.name, change(output.expression)) for output in query.outputs),
-        grouping=_mapped_grouping(query.grouping, change),
-        having=change(query.having),
-        order_by=tuple(
-            SortKey(change(key.expression), key.descending, key.nulls_first)
-            for key in query.order_by
-        ),
-    )
-
-
-def _mapped_grouping(
-    grouping: Grouping | None, change: Callable[[Expression], Expression]
-) -> Grouping | None:
-    if grouping is None:
-        return None
-    aggregates = [
-        aggregate
-        if aggregate.argument is None
-        else replace(aggregate, argument=change(aggregate.argument))
-        for aggregate in grouping.aggregates
-    ]
-    return Grouping(tuple(change(key) for key in grouping.keys), tuple(aggregates))
 
 
 def conjuncts(condition: Expression) -> tuple[Expression, ...]:

@@ -8,14 +8,33 @@ from __future__ import annotations
 
 import datetime
 
+from datastem.calendar import Unit
 from datastem.instants import format_instant, to_micros
 from datastem.types import Kind, Type
-from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, Parameter, Scalar
+from querystem.expressions import (
+    TRUE,
+    Call,
+    ColumnRef,
+    Expression,
+    Literal,
+    Now,
+    Op,
+    Parameter,
+    Scalar,
+)
 from querystem.language.tokens.durations import UNITS, write_duration, write_interval
 from querystem.language.tokens.names import write_name
 from querystem.query import Leg
 from querystem.refresh import Refresh, RefreshEvery, RefreshOn, points_of
-from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
+from results.window import (
+    UNBOUNDED,
+    Bound,
+    CalendarBound,
+    CountWindow,
+    RowWindow,
+    TimeWindow,
+    Window,
+)
 
 _WEAKEST_FIRST = (
     {Op.OR},
@@ -41,6 +60,8 @@ def expression_text(expression: Expression) -> str:
             return write_name(name)
         case Parameter(name, _):
             return f":{name}"
+        case Now():
+            return "NOW"
         case Call():
             return _call_text(expression)
 
@@ -125,6 +146,9 @@ def _time_text(window: TimeWindow) -> str:
     if window == UNBOUNDED:
         return "UNBOUNDED"
     begin, end = window.begin, window.end
+    if isinstance(begin, CalendarBound):
+        return _during_text(begin)
+    assert not isinstance(end, CalendarBound), "only a calendar window ends with a unit"
     if window.slide is not None:
         assert begin and begin.relative and end is None, "only RANGE slides"
         return f"{_range_text(begin)} SLIDE {write_duration(window.slide)}"
@@ -133,6 +157,19 @@ def _time_text(window: TimeWindow) -> str:
     last = Bound(0, True) if end is None else Bound(end.offset - 1, end.relative)
     first = "'0001-01-01 00:00:00'" if begin is None else _instant_text(begin)
     return f"BEGIN {first} END {_instant_text(last)}"
+
+
+def _during_text(begin: CalendarBound) -> str:
+    """Return the calendar window that begins there, in normal form."""
+    zone = f" AT TIME ZONE '{begin.zone}'" if begin.zone else ""
+    if begin.unit is Unit.DAY and begin.back <= 1:
+        return f"DURING {('TODAY', 'YESTERDAY')[begin.back]}{zone}"
+    if not begin.back:
+        return f"DURING THIS {begin.unit}{zone}"
+    word, *sunday = begin.unit.split(" ")
+    plural = f"{word}S" if begin.back > 1 else word
+    count = f"{begin.back} " if begin.back > 1 else ""
+    return f"DURING LAST {count}{' '.join([plural, *sunday])}{zone}"
 
 
 def _range_text(begin: Bound) -> str:

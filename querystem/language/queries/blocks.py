@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from datastem.schema import StreamSchema
-from querystem.expressions import Expression
+from querystem.expressions import Expression, uses_now
 from querystem.language.errors import RefreshProblem, SyntaxProblem
 from querystem.language.expressions.bind import Binder, InnerQueries, identifier
 from querystem.language.expressions.coerce import need_type
@@ -17,7 +17,6 @@ from querystem.language.normal_form.rewrite import (
     all_of,
     conjuncts,
     has_subquery,
-    mapped,
     renamed,
 )
 from querystem.language.queries.clauses import (
@@ -71,7 +70,8 @@ class QueryBinder:
         if (view := self._text.view_of(table)) is not None:
             return self._rows_of_view(view, rows)
         stream = self._text.stream(table)
-        binder = self._text.binder(Scope((stream_item(item_name(table), stream),)))
+        scope = Scope((stream_item(item_name(table), stream),))
+        binder = replace(self._text.binder(scope), has_now=False)
         where = bind_condition(rows.args.get("where"), "REFRESH ON", binder)
         return RefreshOn(stream.name, where), stream
 
@@ -87,6 +87,12 @@ class QueryBinder:
         text = TextBinding(shared.lookup, shared.names, shared.parameters, shared.used)
         source = QueryBinder(text)._over_several(rows, Place(None, True), False).query.source
         assert isinstance(source, From)
+        if uses_now(source.on):
+            raise RefreshProblem(
+                f"the rows of the view {view.name} depend on NOW",
+                node_span(rows.args["from_"].this),
+                hint="REFRESH ON takes rows that come once: name the stream",
+            )
         return RefreshOn(stream.name, renamed(source.on, 0)), stream
 
     def _part(self, node: exp.Expr, place: Place, branch: bool = False) -> BoundBlock:
@@ -159,7 +165,7 @@ class QueryBinder:
         values = [replace(value, node=resolved(value.node)) for value in block.values]
         correlated = [resolved(condition) for condition in block.correlated]
         correlated += [part for part in conditions if is_correlated(part)]
-        block = BoundBlock(mapped(block.query, resolved), values, correlated)
+        block = BoundBlock(block.query.mapped(resolved), values, correlated)
         return over_groups(whole(block), groups, self._text) if len(groups) else block
 
     def _clauses(

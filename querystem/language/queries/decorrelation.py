@@ -23,7 +23,7 @@ from querystem.grouping import Grouping, key_name
 from querystem.language.errors import NotYet, Span
 from querystem.language.expressions.bind import OUTER
 from querystem.language.normal_form.normal import call
-from querystem.language.normal_form.rewrite import all_of, has_subquery, mapped, substituted
+from querystem.language.normal_form.rewrite import all_of, has_subquery, substituted
 from querystem.language.queries.drafts import is_limited
 from querystem.language.queries.sets import BoundBlock
 from querystem.query import (
@@ -107,7 +107,7 @@ def _expressions(part: Query | Item | From, mark: str) -> Iterator[tuple[Express
             for item in part.items:
                 yield from _expressions(item, mark)
             for subquery in part.subqueries:
-                for expression in _subquery_expressions(subquery):
+                for expression in subquery.expressions:
                     yield expression, mark
                 yield from _expressions(subquery.query, mark + OUTER)
         case Query():
@@ -116,21 +116,13 @@ def _expressions(part: Query | Item | From, mark: str) -> Iterator[tuple[Express
             yield from _expressions(part.source, mark)
 
 
-def _subquery_expressions(subquery: SubQuery) -> Iterator[Expression]:
-    yield subquery.on
-    yield from filter(None, (subquery.operand, subquery.value))
-    if subquery.grouping is not None:
-        yield from (a.argument for a in subquery.grouping.aggregates if a.argument is not None)
-
-
 def clauses_of(query: Query) -> Iterator[Expression]:
     """Yield the expressions of a query, but not those of its source."""
     yield from (output.expression for output in query.outputs)
     yield from (key.expression for key in query.order_by)
     yield query.having
     if query.grouping is not None:
-        yield from query.grouping.keys
-        yield from (a.argument for a in query.grouping.aggregates if a.argument is not None)
+        yield from query.grouping.expressions
 
 
 # ---- conditions that were set apart
@@ -157,7 +149,7 @@ def over_items(query: Query) -> Query:
     """Return a query over one stream as a query over FROM with one item."""
     if isinstance(query.source, From):
         return query
-    return replace(mapped(query, _of_item), source=From((query.source,)))
+    return replace(query.mapped(_of_item), source=From((query.source,)))
 
 
 def _of_item(expression: Expression) -> Expression:
@@ -213,9 +205,8 @@ def decorrelated(query: Query, mark: str, rows: OuterRows) -> Query:
     query = replace(query, source=_from(source, mark, rows))
     if query.grouping is None:
         columns = _places(mark, rows, rows.columns(number))
-        return _with_hidden(
-            mapped(query, lambda part: substituted(part, columns)), mark, rows, number
-        )
+        query = query.mapped(lambda part: substituted(part, columns))
+        return _with_hidden(query, mark, rows, number)
     return _groups(query, query.grouping, mark, rows, number)
 
 
@@ -260,16 +251,12 @@ def _groups(query: Query, grouping: Grouping, mark: str, rows: OuterRows, number
     values, first = rows.columns(number), len(grouping.keys)
     keys = [ColumnRef(key_name(first + at), value.type) for at, value in enumerate(values)]
     of_rows, of_groups = _places(mark, rows, values), _places(mark, rows, keys)
-    aggregates = tuple(
-        a if a.argument is None else replace(a, argument=substituted(a.argument, of_rows))
-        for a in grouping.aggregates
-    )
-    grouping_keys = tuple(substituted(key, of_rows) for key in grouping.keys)
-    whole = mapped(replace(query, grouping=None), lambda part: substituted(part, of_groups))
+    grouping = grouping.mapped(lambda part: substituted(part, of_rows))
+    whole = replace(query, grouping=None).mapped(lambda part: substituted(part, of_groups))
     hidden = [Output(_hidden(mark, at), key) for at, key in enumerate(keys)]
     return replace(
         whole,
-        grouping=Grouping((*grouping_keys, *values), aggregates),
+        grouping=replace(grouping, keys=(*grouping.keys, *values)),
         outputs=(*whole.outputs, *hidden),
     )
 
@@ -295,7 +282,7 @@ def _one_group(query: Query, mark: str, rows: OuterRows) -> Query:
     values = [_joined(0, column.name, column.type) for column in rows.columns(0)]
     keys = [ColumnRef(key_name(at), value.type) for at, value in enumerate(values)]
     places = _places(mark, rows, keys)
-    changed = mapped(replace(by_row, grouping=None), lambda part: substituted(part, places))
+    changed = replace(by_row, grouping=None).mapped(lambda part: substituted(part, places))
     hidden = [Output(_hidden(mark, at), key) for at, key in enumerate(keys)]
     return replace(
         changed,
@@ -351,8 +338,9 @@ def _left_join(item: LeftJoin, mark: str, rows: OuterRows) -> tuple[LeftJoin, li
 
 def _subquery(subquery: SubQuery, mark: str, rows: OuterRows, number: int) -> SubQuery:
     """Return a query inside an expression of a query whose item `number` are the rows."""
-    columns = _places(mark, rows, rows.columns(number))
-    on, query, grouping = substituted(subquery.on, columns), subquery.query, subquery.grouping
+    columns, query = _places(mark, rows, rows.columns(number)), subquery.query
+    changed = subquery.mapped(lambda part: substituted(part, columns))
+    on = changed.on
     if outer_columns(query, mark + OUTER):
         is_value = subquery.kind is SubQueryKind.SCALAR and query.grouping is not None
         query = decorrelated(uncut(subquery.kind, query), mark + OUTER, rows)
@@ -361,14 +349,7 @@ def _subquery(subquery: SubQuery, mark: str, rows: OuterRows, number: int) -> Su
             query = projection(query)
         sides = [ColumnRef(item_column(0, c.name), c.type) for c in rows.columns(number)]
         on = all_of([on, *_equal(_of_side_1(rows, mark + OUTER), sides)])
-    if grouping is not None:
-        aggregates = tuple(
-            a if a.argument is None else replace(a, argument=substituted(a.argument, columns))
-            for a in grouping.aggregates
-        )
-        grouping = Grouping(grouping.keys, aggregates)
-    operand = None if subquery.operand is None else substituted(subquery.operand, columns)
-    return replace(subquery, query=query, on=on, operand=operand, grouping=grouping)
+    return replace(changed, query=query, on=on)
 
 
 # ---- rows that go together

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from querystem.expressions import ColumnRef, Expression, references_of
+from querystem.expressions import ColumnRef, Expression, Now, references_of
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language.errors import BindProblem, NotYet, Span
 from querystem.language.expressions.bind import OUTER, Binder, InnerQueries, identifier
@@ -54,7 +54,8 @@ class GroupBinder(Binder):
             if number is not None:
                 return Typed(ColumnRef(key_name(number), bound.type), bound.span)
         bound = super().bind(node)
-        if isinstance(node, exp.Column) and not _is_outer(bound.node):
+        is_free = isinstance(bound.node, Now) or _is_outer(bound.node)
+        if isinstance(node, exp.Column) and not is_free:
             raise _not_grouped(node, bound.span)
         return bound
 
@@ -116,6 +117,7 @@ def group_binder(
         return None
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
     rows.outer, rows.beyond, rows.functions = base.outer, base.beyond, base.functions
+    rows.has_now = base.has_now
     rows.inner_queries = base.inner_queries
     keys = _keys(select.args.get("group"), items, rows)
     queried = [node for node in _key_nodes(select, items, rows) if _holds_query(node)]
@@ -128,6 +130,7 @@ def group_binder(
         outer=base.outer,
         beyond=base.beyond,
         functions=base.functions,
+        has_now=base.has_now,
         rows=rows,
         keys=keys,
         queried=queried,

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, uses_now
 from querystem.join.factors import items_of
 from querystem.language.errors import BindProblem, Span, WindowProblem
 from querystem.language.expressions.bind import identifier
@@ -60,7 +60,8 @@ def bind_lookup(
     columns = tuple(ColumnRef(name, schema.types[name]) for name in schema.key)
     row = ColumnRef(f"{item.prefix}row_id", BIGINT) if as_known else None
     name = item.stream.schema.name if as_known and item.stream is not None else ""
-    draft = DraftAsOf(item.column("ts"), (), row, name, columns, span)
+    labels = schema.labelled.key
+    draft = DraftAsOf(item.column("ts"), (), row, name, columns, labels, span)
     return draft, tuple(stream.window for stream in streams)
 
 
@@ -122,15 +123,15 @@ def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
     if not isinstance(draft, DraftAsOf):
         return leg
     keys = []
-    for column in draft.columns:
+    for column, label in zip(draft.columns, draft.labels, strict=True):
         item_ref = ColumnRef(item_column(number, column.name), column.type)
         values = [*_equated(item_ref, conjuncts(on), number), *_constants(column, leg.where)]
         if not values:
             raise _refused(
                 f"a row of {leg.stream} is looked up by all of its KEY, and nothing before it"
-                f" equals {column.name}",
+                f" equals {label}",
                 draft.span,
-                f"add a condition such as {leg.stream}.{column.name} = value",
+                f"add a condition such as {leg.stream}.{label} = value",
             )
         key = values[0]
         alike = key.type == column.type
@@ -146,7 +147,11 @@ def _equated(column: ColumnRef, conditions: Sequence[Expression], number: int) -
         if isinstance(condition, Call) and condition.op is Op.EQ and column in condition.args:
             lhs, rhs = condition.args
             values.append(rhs if lhs == column else lhs)
-    return [value for value in values if all(item < number for item in items_of(value))]
+    return [
+        value
+        for value in values
+        if all(item < number for item in items_of(value)) and not uses_now(value)
+    ]
 
 
 def _constants(column: ColumnRef, where: Expression) -> list[Expression]:

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from datastem.schema import StreamSchema
 from datastem.types import TIMESTAMP
-from querystem.expressions import TRUE, ColumnRef, Expression, Op
+from querystem.expressions import TRUE, ColumnRef, Expression, Op, uses_now
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -26,7 +26,7 @@ from querystem.language.errors import (
 )
 from querystem.language.expressions.bind import MAX_DEPTH, identifier
 from querystem.language.expressions.coerce import compare, need_type
-from querystem.language.expressions.scope import Scope, ScopeItem, ScopeStream
+from querystem.language.expressions.scope import Scope, ScopeItem, ScopeStream, stream_item
 from querystem.language.normal_form.rewrite import (
     Extent,
     all_of,
@@ -156,14 +156,14 @@ class Sources:
         else:
             leg, schema = self._looked_up(table, before)
         self._items.append(leg)
-        columns = [column.name for column in schema.columns]
-        stream = ScopeStream(schema, len(self._text.windows) - 1)
-        return ScopeItem(name, schema.types, columns, item_column(number, ""), stream)
+        return stream_item(name, schema, item_column(number, ""), len(self._text.windows) - 1)
 
     def _looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
         leg, schema = self._text.looked_up(table, before)
         assert leg.as_of is not None
         instant = self.resolved(leg.as_of.instant, node_span(table))
+        if uses_now(instant):
+            raise NotYet("a look-up AS OF an instant made from NOW", node_span(table))
         return replace(leg, as_of=replace(leg.as_of, instant=instant)), schema
 
     def _inside(self, items: Sequence[Item]) -> list[ScopeStream]:

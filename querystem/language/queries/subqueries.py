@@ -28,7 +28,6 @@ from querystem.language.normal_form.rewrite import (
     as_item,
     conjuncts,
     has_subquery,
-    mapped,
     substituted,
 )
 from querystem.language.queries.decorrelation import (
@@ -348,7 +347,7 @@ def over_groups(block: BoundBlock, inner: SubQueries, text: TextBinding) -> Boun
         all_of([condition for condition in having if not has_subquery(condition)]),
     )
     where = all_of([of_groups(condition) for condition in having if has_subquery(condition)])
-    whole = mapped(replace(query, grouping=None, having=TRUE), of_groups)
+    whole = replace(query, grouping=None, having=TRUE).mapped(of_groups)
     order = [key.expression for key in whole.order_by]
     # The query around has no groups, so their order by keys has to be written out.
     by_keys = [

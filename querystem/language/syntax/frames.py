@@ -17,7 +17,7 @@ from querystem.language.tokens.names import words
 from querystem.language.tokens.scan import span_of
 
 # Outside parentheses, after FROM, the first of these begins the window of a block.
-WINDOW_WORDS = words("BEGIN RANGE ROWS UNBOUNDED REFRESH SLIDE")
+WINDOW_WORDS = words("BEGIN RANGE DURING ROWS UNBOUNDED REFRESH SLIDE")
 # The kinds of the tokens that stand for a window or a REFRESH; no text has tokens of these kinds.
 WINDOW_AT_END = TokenType.QUALIFY
 WINDOW_OF_ITEM = TokenType.TABLE_SAMPLE

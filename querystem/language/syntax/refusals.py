@@ -39,23 +39,11 @@ def _hint(token: Token, tokens: Sequence[Token]) -> str:
     if words == ["DISTINCT", "ON"]:
         return "ROWS 1 PARTITION BY column at the end of the query is the newest row of each"
     if len(words) == 2 and words[1].removesuffix("S") in UNITS and words[0].isdigit():
-        return _duration_hint(" ".join(words), token, tokens)
+        return f"a duration in an expression is written INTERVAL '{words[0]}' {words[1]}"
     instead = next(
         (_INSTEAD_OF_WORD[word] for word in reversed(words) if word in _INSTEAD_OF_WORD), ""
     )
     return instead or (_INSTEAD_OF_WORD["MINUS"] if token.token_type == TokenType.DASH else "")
-
-
-def _duration_hint(duration: str, token: Token, tokens: Sequence[Token]) -> str:
-    """Return what to write for a duration that stands outside a window, as in ts > NOW - 5 DAYS."""
-    at = next(index for index, candidate in enumerate(tokens) if candidate is token)
-    if [word.text.upper() for word in tokens[max(0, at - 3) : at - 1]] == ["NOW", "-"]:
-        return (
-            f"NOW stands only in windows: end the query with RANGE {duration} for the rows since "
-            f"then, or with BEGIN NOW - 30 DAYS END NOW - {duration} for those before"
-        )
-    amount, unit = duration.split()
-    return f"a duration in an expression is written INTERVAL '{amount}' {unit}"
 
 
 def _meant(token: Token, tokens: Sequence[Token]) -> str:

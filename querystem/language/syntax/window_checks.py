@@ -29,10 +29,12 @@ def check_retention(
     if oldest - behind > -schema.retain:
         return
     limit = write_duration(schema.retain)
+    by_calendar = isinstance(window, TimeWindow) and window.by_calendar
+    hint = _step_hint(limit) if behind else _retention_hint(limit)
     raise WindowProblem(
         f"the window reaches past the retention: {schema.name} keeps a row for {limit}",
         span,
-        hint=_step_hint(limit) if behind else _retention_hint(limit),
+        hint=_calendar_hint(-oldest) if by_calendar else hint,
         reason="WINDOW_PAST_RETENTION",
     )
 
@@ -61,8 +63,8 @@ def _reach(window: Window) -> int:
     if not isinstance(window, TimeWindow):
         return 0
     begin, end = window.begin, window.end
-    oldest = begin.offset if begin and begin.relative else 0
-    newest = end.offset - 1 if end and end.relative else 0
+    oldest = begin.farthest if begin and begin.relative else 0
+    newest = end.nearest - 1 if end and end.relative else 0
     return min(oldest, newest)
 
 
@@ -134,6 +136,13 @@ def _retention_hint(limit: str) -> str:
     )
 
 
+def _calendar_hint(reach: int) -> str:
+    return (
+        f"with the present unit it reaches back by up to {write_duration(reach + 1)}, and REFRESH"
+        " EVERY adds its period: give the stream a longer RETAIN"
+    )
+
+
 def _step_hint(limit: str) -> str:
     return (
         f"RANGE, SLIDE and REFRESH EVERY together must not exceed {limit}: SLIDE and REFRESH set"
@@ -151,7 +160,7 @@ def check_versions(
     begin = window.begin if isinstance(window, TimeWindow) else None
     relative = begin is not None and begin.relative
     behind = sum(step - 1 for step in (_slide(window), period) if step)
-    if begin is None or not relative or begin.offset - behind <= -schema.retain:
+    if begin is None or not relative or begin.farthest - behind <= -schema.retain:
         raise WindowProblem(
             f"{schema.name} keeps an ended row for {write_duration(schema.retain)}, and rows are"
             " looked up for older ones",

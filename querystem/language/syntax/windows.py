@@ -21,6 +21,7 @@ from querystem.language.errors import (
     WindowProblem,
     located,
 )
+from querystem.language.syntax.calendar_windows import read_during
 from querystem.language.syntax.window_checks import (
     check_clocks,
     check_of_view,
@@ -45,8 +46,8 @@ from results.window import (
 MAX_ROWS = 2**31
 MAX_ROW_ID = 2**62
 
-_KINDS = "write BEGIN … END …, RANGE duration, ROWS number, or UNBOUNDED"
-_BEGINNINGS = ("BEGIN", "RANGE", "ROWS", "UNBOUNDED")
+_KINDS = "write BEGIN … END …, RANGE duration, DURING TODAY, ROWS number, or UNBOUNDED"
+_BEGINNINGS = ("BEGIN", "RANGE", "DURING", "ROWS", "UNBOUNDED")
 _ENDS = "write 'YYYY-MM-DD HH:MM', NOW - 1 HOUR, ROW 1000 or ROW LAST - 99"
 _ROWS = "write ROWS 100 or ROWS 100 SLIDE 10, then PARTITION BY column; RANGE takes a duration"
 _ONE_MEASURE = "write ROW at both ends, or an instant at both"
@@ -167,6 +168,8 @@ def _window(reader: TokenReader, schema: StreamSchema) -> Window:
         return _begin_end(reader, span)
     if reader.take("RANGE"):
         return _range(reader, span)
+    if reader.take("DURING"):
+        return read_during(reader)
     if reader.take("ROWS"):
         return _rows(reader, schema)
     if reader.take("UNBOUNDED"):
@@ -289,19 +292,20 @@ def _rows(reader: TokenReader, schema: StreamSchema) -> Window:
 
 
 def _columns(reader: TokenReader, schema: StreamSchema) -> tuple[str, ...]:
-    declared = [column.name for column in schema.columns]
+    labels = schema.labels
     names: list[str] = []
     while True:
-        name, span = reader.need_name("a column after PARTITION BY")
-        if name not in declared:
+        label, span = reader.need_name("a column after PARTITION BY")
+        if label not in labels:
             raise UnknownColumn(
-                f"there is no column {name} in {schema.name} to partition by",
+                f"there is no column {label} in {schema.name} to partition by",
                 span,
-                hint=suggest(name, declared),
+                hint=schema.renaming(label) or suggest(label, labels),
             )
+        name = labels[label]
         if name in names:
             raise WindowProblem(
-                f"PARTITION BY has {name} twice", span, hint="leave the second one out"
+                f"PARTITION BY has {label} twice", span, hint="leave the second one out"
             )
         names.append(name)
         if not reader.take(","):

@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from querystem.expressions import ColumnRef, Expression, columns_of
+from querystem.expressions import ColumnRef, Expression, columns_of, uses_now
 from querystem.language.normal_form.rewrite import (
     all_of,
     as_item,
     conjuncts,
     extent_of,
-    mapped,
     renamed,
     substituted,
     time_of,
     with_condition,
 )
 from querystem.language.queries.lookups import with_keys
+from querystem.language.templates.moments import set_apart
 from querystem.query import (
     From,
     Item,
@@ -34,10 +34,15 @@ from results.window import TimeWindow
 
 
 def pushed_down(query: Query) -> Query:
-    """Return the query with each condition as far down as its meaning allows.
+    """Return the query with each condition as far down as its meaning allows, and those that depend
+    on NOW apart.
 
     A FROM of one stream becomes the stream itself, with its own names of columns.
     """
+    return set_apart(_pushed_query(query))
+
+
+def _pushed_query(query: Query) -> Query:
     source = query.source
     if isinstance(source, Leg):
         return query
@@ -45,20 +50,24 @@ def pushed_down(query: Query) -> Query:
     (first, *more_items) = source.items
     if source.subqueries:
         return with_shared_queries(pushed)
-    return pushed if more_items or not isinstance(first, Leg) else _alone(pushed)
+    if more_items or not isinstance(first, Leg) or not _takes(first, source.on):
+        return pushed
+    return _alone(pushed)
 
 
 def _pushed_from(source: From) -> From:
     items, remaining = list(source.items), []
     for condition in conjuncts(source.on):
-        number = _only_item(condition)
+        # A condition on NOW stays above a join, which is then the same at every NOW.
+        late = len(items) > 1 and uses_now(condition)
+        number = None if late else _only_item(condition)
         narrowed = None if number is None else _narrow_item(items[number], number, condition)
         if number is None or narrowed is None:
             remaining.append(condition)
         else:
             items[number] = narrowed
     subqueries = [
-        replace(subquery, query=pushed_down(subquery.query)) for subquery in source.subqueries
+        replace(subquery, query=_pushed_query(subquery.query)) for subquery in source.subqueries
     ]
     on = all_of(remaining)
     return replace(
@@ -78,6 +87,8 @@ def _only_item(condition: Expression) -> int | None:
 
 def _narrow_item(item: Item, number: int, condition: Expression) -> Item | None:
     """Return the item with a condition on its rows alone; None if it can't take one."""
+    if not _takes(item, condition):
+        return None
     match item:
         case Leg():
             return replace(item, where=all_of((item.where, renamed(condition, number))))
@@ -96,6 +107,15 @@ def _narrow_item(item: Item, number: int, condition: Expression) -> Item | None:
                 return None
             of_left = renamed(renamed(condition, number), 0)
             return replace(item, left=replace(left_side, on=all_of((left_side.on, of_left))))
+
+
+def _takes(item: Item, condition: Expression) -> bool:
+    """Return False for a condition on NOW if NOW is another one inside the item, at its refresh
+    points."""
+    if not uses_now(condition):
+        return True
+    parts = item.queries if isinstance(item, SetOperation) else (item,)
+    return all(isinstance(part, LeftJoin) or part.refresh is None for part in parts)
 
 
 def _narrowed(
@@ -133,9 +153,9 @@ def _within(item: Item, number: int, on: Expression) -> Item:
         case Leg():
             return with_keys(item, number, on)
         case Query():
-            return pushed_down(item)
+            return _pushed_query(item)
         case SetOperation(_, queries):
-            return replace(item, queries=tuple(pushed_down(query) for query in queries))
+            return replace(item, queries=tuple(_pushed_query(query) for query in queries))
         case LeftJoin():
             return _pushed_left_join(item)
 
@@ -159,7 +179,7 @@ def _alone(query: Query) -> Query:
     assert isinstance(source, From)
     (leg,) = source.items
     assert isinstance(leg, Leg)
-    query = mapped(query, lambda expression: renamed(expression, 0))
+    query = query.mapped(lambda expression: renamed(expression, 0))
     return replace(query, source=with_condition(leg, renamed(source.on, 0)))
 
 
@@ -180,5 +200,5 @@ def with_shared_queries(query: Query) -> Query:
     if len(shared) == len(source.subqueries):
         return query
     where = substituted(source.where, columns)
-    query = mapped(query, lambda expression: substituted(expression, columns))
+    query = query.mapped(lambda expression: substituted(expression, columns))
     return replace(query, source=replace(source, subqueries=tuple(shared), where=where))

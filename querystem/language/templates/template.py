@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from datastem.schema import Column
 from datastem.types import TEXT, Kind, Type
-from querystem.expressions import Literal, Scalar
+from querystem.expressions import Literal, Scalar, uses_now
 from querystem.language.errors import Span, UnknownParameter, located
 from querystem.language.queries.drafts import LimitedQuery
 from querystem.language.queries.references import Lookup, Names
@@ -178,7 +178,7 @@ def _literal(name: str, value: Scalar, type_: Type | None, place: Span) -> Liter
 def _beside_where(draft: BoundSelect) -> Query | None:
     """Return the query over one stream, complete but for its WHERE; None if anything else holds a
     parameter."""
-    if not isinstance(draft.query.source, Leg):
+    if not isinstance(draft.query.source, Leg) or uses_now(draft.query.leg.where):
         return None
     if draft.tail.names or isinstance(draft.query, LimitedQuery):
         return None

@@ -25,7 +25,7 @@ RESERVED = words(
     all and any as between by case cast cross distinct div else end escape except exists false from
     full group having ilike in inner intersect interval is join left like limit not null offset on
     or order outer over right select then true union using when where with
-    begin now range refresh rows slide unbounded window
+    begin during now range refresh rows slide unbounded window
     """
 )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk import BadPull, Credentials, Hook, Pull, Schedule, Store, load_pulls
+from client_sdk.pulls import Receivers
 from client_sdk.pulls._file import PULL_KEYS, SHARED_KEYS
 from client_sdk.pulls._pull import name_from
 
@@ -44,6 +45,7 @@ format = "delta"
 state = "fleet.psoup"
 always = true
 csv_safe = true
+allow = ["10.0.0.0/8"]
 aligned = true
 every = "1h"
 
@@ -94,6 +96,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         state=tmp_path / "fleet.psoup",
         always=True,
         csv_safe=True,
+        receivers=Receivers.only(["10.0.0.0/8"]),
         schedule=Schedule(timedelta(hours=1), spans[0], True, spans[1], spans[2]),
         store=store,
     )

@@ -163,25 +163,6 @@ def test_a_pull_that_watches_posts_what_is_new(
     assert receiver.changes() == [("+", 100.0)]
 
 
-def test_metadata_of_machines_is_not_posted_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Connection:
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            self.sock = self
-
-        def connect(self) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-        def getpeername(self) -> tuple[str, int]:
-            return "169.254.169.254", 80
-
-    monkeypatch.setattr("http.client.HTTPConnection", Connection)
-    with pytest.raises(http_changes.DeliveryFailed, match="169.254"):
-        http_changes.HttpChanges("http://hooks.example/x")._post("s/1-1", b"[]")
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [

@@ -15,6 +15,7 @@ from querystem.expressions import (
     ColumnRef,
     Expression,
     Literal,
+    Now,
     Op,
     Parameter,
     Scalar,
@@ -98,6 +99,8 @@ def show(expression: Expression, names: Mapping[str, str] = NAMES) -> str:
             return names.get(name, name)
         case Parameter(name, _):
             return f":{name}"
+        case Now():
+            return "NOW"
         case Literal():
             return _literal(expression)
         case Call():
@@ -200,7 +203,8 @@ def _show_leg(leg: Leg) -> str:
         return f"{leg.stream}{where} as of {show(as_of.instant)}{as_known} by {keys}"
     refresh = f" {refresh_text(leg.refresh)}" if leg.refresh else ""
     own_word = "own " if leg.has_own_window else ""
-    return f"{leg.stream}{where} {own_word}{window_text(leg.window)}{refresh}"
+    when = "" if leg.when == TRUE else f" WHEN {show(leg.when)}"
+    return f"{leg.stream}{where}{when} {own_word}{window_text(leg.window)}{refresh}"
 
 
 def _group_names(grouping: Grouping) -> dict[str, str]:

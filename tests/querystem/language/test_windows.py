@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datastem.instants import DAY, HOUR, MAX_INSTANT, MIN_INSTANT, MINUTE, SECOND, to_micros
+from datastem.calendar import Unit
+from datastem.instants import (
+    DAY,
+    HOUR,
+    MAX_INSTANT,
+    MIN_INSTANT,
+    MINUTE,
+    SECOND,
+    format_instant,
+    to_micros,
+)
 from datastem.schema import Column, StreamSchema
 from datastem.types import DOUBLE, TEXT
+from datastem.zones import machine_rules
 from querystem.language import (
     QueryError,
     WindowProblem,
@@ -21,19 +34,24 @@ from querystem.language import (
 )
 from querystem.language.tokens.durations import write_duration
 from querystem.language.tokens.literals import read_timestamp
+from querystem.reach import time_begin
 from results.window import (
     UNBOUNDED,
     Bound,
+    CalendarBound,
     CountWindow,
     RowWindow,
     TimeWindow,
     Window,
     window_from_json,
     window_to_json,
+    with_rules,
 )
+from tests.oracle.calendar import naive_begin
 from tests.querystem.language.support import STREAMS, TRADES, schema_of
 
 FOREVER = StreamSchema("t", (Column("t_1", TEXT), Column("order", TEXT), Column("x", DOUBLE)))
+ZONES = {name: machine_rules(name) for name in ("Europe/Madrid", "Australia/Lord_Howe")}
 NINE = to_micros(read_timestamp("2026-11-16 09:00"))
 
 
@@ -275,3 +293,59 @@ def test_the_retention_does_not_limit_windows_over_a_keyed_stream() -> None:
         "BEGIN NOW - 1 DAY END NOW", schema_of("CREATE STREAM t (a BIGINT)")
     )
     assert bind_window("RANGE 2 HOURS SLIDE 2 HOURS", keyed)
+
+
+@pytest.mark.parametrize("unit", Unit)
+@pytest.mark.parametrize("back", [0, 1, 12])
+@pytest.mark.parametrize("zone", ["", "Europe/Madrid"])
+def test_calendar_windows_are_read_as_they_are_written(unit: Unit, back: int, zone: str) -> None:
+    end = CalendarBound(unit, 0, zone) if back else None
+    window = TimeWindow(CalendarBound(unit, back, zone), end)
+    assert bind_window(window_text(window), FOREVER) == window
+    assert window_from_json(json.loads(json.dumps(window_to_json(window)))) == window
+
+
+@given(
+    st.sampled_from(Unit),
+    st.integers(0, 3),
+    st.sampled_from(("", "Europe/Madrid", "Australia/Lord_Howe")),
+    st.integers(to_micros(read_timestamp("2020-01-01")), to_micros(read_timestamp("2030-01-01"))),
+)
+def test_a_calendar_window_is_the_explicit_one(unit: Unit, back: int, zone: str, now: int) -> None:
+    """At each instant: from the begin of the first unit to the last microsecond before the present
+    one, or to NOW."""
+    end = CalendarBound(unit, 0, zone) if back else None
+    window = with_rules(TimeWindow(CalendarBound(unit, back, zone), end), ZONES)
+    assert isinstance(window, TimeWindow)
+    begin = naive_begin(unit, zone or "UTC", now, back)
+    last = naive_begin(unit, zone or "UTC", now) - 1 if back else now
+    if begin > last:
+        assert window.at(now) == (begin, begin)
+        return
+    text = f"BEGIN '{format_instant(begin)}' END '{format_instant(last)}'"
+    explicit = bind_window(text, FOREVER)
+    assert isinstance(explicit, TimeWindow) and window.at(now) == explicit.at(now)
+
+
+def test_the_reach_of_calendar_windows() -> None:
+    def reach(text: str) -> int:
+        begin = time_begin(bind_window(text, FOREVER))
+        assert begin is not None and begin.relative
+        return -begin.offset + 1
+
+    assert reach("DURING TODAY") == DAY
+    assert reach("DURING YESTERDAY") == 2 * DAY
+    assert reach("DURING LAST 3 MONTHS AT TIME ZONE 'Europe/Madrid'") == 4 * 31 * DAY + 3 * HOUR
+    for days, fits in (((2 * DAY), True), (2 * DAY - 1, False)):
+        schema = replace(FOREVER, retain=days)
+        with nullcontext() if fits else pytest.raises(WindowProblem):
+            bind_window("DURING YESTERDAY", schema)
+
+
+def test_a_window_without_the_rules_of_its_zone_has_no_place_in_time() -> None:
+    window = bind_window("DURING TODAY AT TIME ZONE 'Europe/Madrid'", FOREVER)
+    assert isinstance(window, TimeWindow) and window.zones == {"Europe/Madrid"}
+    with pytest.raises(LookupError):
+        window.at(0)
+    with pytest.raises(KeyError):
+        with_rules(window, {})

@@ -13,12 +13,14 @@ from click.testing import CliRunner, Result
 from datastem.instants import HOUR
 from psoup.cli import cli
 from psoup.store import Store
-from psoup.store.backup import copying, generations
+from psoup.store.backup import folder as folders
 from psoup.store.backup.copying import damaged_files
-from psoup.store.backup.generations import Generation, read_target
+from psoup.store.backup.folder import FolderFiles, locked_folder
+from psoup.store.backup.generations import Generation, now_micros
 from psoup.store.backup.making import BackupOptions, back_up
 from psoup.store.backup.pins import PINS
 from psoup.store.backup.restoring import restore
+from psoup.store.backup.targets import read_target
 from psoup.store.delta import durable
 from psoup.store.errors import BackupFailed
 from tests.store.backup.life import Life, all_prices, answers
@@ -31,6 +33,12 @@ def run(*arguments: str | Path) -> Result:
 def listed(target: Path) -> list[Generation]:
     with read_target(target) as all_generations:
         return all_generations
+
+
+def store_of(generation: Generation) -> Path:
+    """Return the folder with the files of a back-up."""
+    assert isinstance(generation.files, FolderFiles)
+    return generation.files.root
 
 
 def restored(target: Path, folder: Path) -> Path:
@@ -78,18 +86,18 @@ def test_the_next_back_up_links_what_the_last_one_has(life: Life, tmp_path: Path
     assert 0 < second.copied < first.copied / 2
     first_copy, second_copy = listed(target)
     assert (first_copy.header.epoch, second_copy.header.epoch) == (2, 3)
-    shared = [path for path in second_copy.marks() if (first_copy.store / path).exists()]
+    shared = [path for path in second_copy.marks() if (store_of(first_copy) / path).exists()]
     linked = [
         path
         for path in shared
-        if os.path.samefile(first_copy.store / path, second_copy.store / path)
+        if os.path.samefile(store_of(first_copy) / path, store_of(second_copy) / path)
     ]
     assert len(linked) > 10
     assert all(
         first_copy.marks()[path] != second_copy.marks()[path] for path in set(shared) - set(linked)
     )
     # The first one stays what it was, also without the second.
-    shutil.rmtree(second_copy.path)
+    shutil.rmtree(Path(second_copy.place))
     assert all_prices(restored(target, tmp_path / "second")) == list(range(10))
 
 
@@ -108,13 +116,13 @@ def test_the_back_up_after_a_full_disk_goes_on(
             raise OSError(errno.ENOSPC, "No space left on device")
         return copy_file(source, path)
 
-    monkeypatch.setattr(copying, "copy_file", copy)
+    monkeypatch.setattr(folders, "copy_file", copy)
     done = run("backup", life.root, target)
     assert done.exit_code == 1 and "No space left" in done.output
     assert listed(target) == [] and not list((life.root / PINS).iterdir())
     with pytest.raises(BackupFailed, match="no finished back-up"):
         restore(target, tmp_path / "second")
-    monkeypatch.setattr(copying, "copy_file", copy_file)
+    monkeypatch.setattr(folders, "copy_file", copy_file)
     copied = {path.name for path in target.rglob("*.parquet")}
     assert len(copied) == 10
     # Files that the next epoch does not name are not in the back-up.
@@ -124,9 +132,9 @@ def test_the_back_up_after_a_full_disk_goes_on(
     report = back_up(life.root, target)
     assert report.copied < report.size
     (generation,) = listed(target)
-    on_disk = {path for path in generation.store.rglob("*") if path.is_file()}
-    assert on_disk == {generation.store / path for path in generation.marks()}
-    assert not list(damaged_files(generation.store, generation.marks()))
+    on_disk = {path for path in store_of(generation).rglob("*") if path.is_file()}
+    assert on_disk == {store_of(generation) / path for path in generation.marks()}
+    assert not list(damaged_files(generation.files, generation.marks()))
     assert all_prices(restored(target, tmp_path / "second")) == list(range(18))
 
 
@@ -143,7 +151,7 @@ def test_a_back_up_whose_pin_is_ignored_has_no_manifest(
             pin.unlink()
         return copy_file(source, path)
 
-    monkeypatch.setattr(copying, "copy_file", copy)
+    monkeypatch.setattr(folders, "copy_file", copy)
     with pytest.raises(BackupFailed, match="ignored the pin"):
         back_up(life.root, tmp_path / "target")
     assert listed(tmp_path / "target") == []
@@ -159,7 +167,7 @@ def test_ctrl_c_ends_a_back_up_without_a_manifest(
     def interrupt(source: Path, path: Path) -> tuple[int, int]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(copying, "copy_file", interrupt)
+    monkeypatch.setattr(folders, "copy_file", interrupt)
     assert run("backup", life.root, tmp_path / "target").exit_code == 130
     assert listed(tmp_path / "target") == [] and not list((life.root / PINS).iterdir())
 
@@ -192,15 +200,15 @@ def test_verify_copies_damaged_files_of_the_last_back_up_again(life: Life, tmp_p
     back_up(life.root, target)
     (first,) = listed(target)
     damaged = next(path for path in first.marks() if path.startswith("stems/") and "part" in path)
-    flip(first.store / damaged)
+    flip(store_of(first) / damaged)
     unnoticed = back_up(life.root, target)
-    assert list(damaged_files(unnoticed.generation.store, unnoticed.generation.marks()))
+    assert list(damaged_files(unnoticed.generation.files, unnoticed.generation.marks()))
     done = run("backup", life.root, target, "--verify")
     assert done.exit_code == 0 and damaged in done.output
     newest = listed(target)[-1]
-    assert not list(damaged_files(newest.store, newest.marks()))
+    assert not list(damaged_files(newest.files, newest.marks()))
     with pytest.raises(BackupFailed, match="damaged"):
-        restore(first.path, tmp_path / "second")
+        restore(Path(first.place), tmp_path / "second")
     assert all_prices(restored(target, tmp_path / "third")) == list(range(5))
 
 
@@ -208,7 +216,7 @@ def test_old_back_ups_are_removed(
     life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life.begin()
-    target, begun = tmp_path / "target", generations.now_micros()
+    target, begun = tmp_path / "target", now_micros()
     from psoup.store.backup import making
 
     for hours in range(4):
@@ -216,7 +224,7 @@ def test_old_back_ups_are_removed(
         monkeypatch.setattr(making, "now_micros", lambda hours=hours: begun + hours * HOUR)
         report = back_up(life.root, target, BackupOptions(keep=2 * HOUR))
     assert report.dropped == 1
-    assert [generation.path.name[:6] for generation in listed(target)] == [
+    assert [generation.name[:6] for generation in listed(target)] == [
         "000002",
         "000003",
         "000004",
@@ -224,14 +232,14 @@ def test_old_back_ups_are_removed(
     monkeypatch.setattr(making, "now_micros", lambda: begun + 99 * HOUR)
     back_up(life.root, target, BackupOptions(keep=2 * HOUR))
     (newest,) = listed(target)
-    assert newest.path.name.startswith("000005"), "numbers are not used again"
-    assert sorted(path.name for path in target.iterdir()) == [newest.path.name, "backup.lock"]
+    assert newest.name.startswith("000005"), "numbers are not used again"
+    assert sorted(path.name for path in target.iterdir()) == [newest.name, "backup.lock"]
     assert all_prices(restored(target, tmp_path / "second")) == list(range(4))
 
 
 def test_targets_that_are_refused(life: Life, tmp_path: Path) -> None:
     life.begin()
-    done = run("backup", life.root, "s3://bucket/store")
+    done = run("backup", life.root, "https://bucket/store")
     assert done.exit_code == 2 and "s3://" in done.output
     done = run("backup", life.root, life.root / "backups")
     assert done.exit_code == 1 and "inside of the store" in done.output
@@ -248,7 +256,7 @@ def test_targets_that_are_refused(life: Life, tmp_path: Path) -> None:
     back_up(stranger.root, tmp_path / "target")
     done = run("backup", life.root, tmp_path / "target")
     assert done.exit_code == 1 and "another store" in done.output
-    with generations.locked_target(tmp_path / "target", Store(stranger.root).id):
+    with locked_folder(tmp_path / "target", Store(stranger.root).id):
         done = run("backup", stranger.root, tmp_path / "target")
     assert done.exit_code == 1 and "in use" in done.output
     assert len(listed(tmp_path / "target")) == 1

@@ -11,7 +11,7 @@ import pytest
 from client_sdk import Client, Copies, InvalidRequest, Retry
 from datastem.instants import from_micros
 from psoup.store import Store
-from psoup.store.backup import copying
+from psoup.store.backup import folder as folders
 from psoup.store.backup.making import back_up
 from psoup.store.backup.restoring import restore
 from psoup.store.delta import durable
@@ -140,12 +140,12 @@ def test_an_interrupted_restore_is_no_store_and_goes_on(
                 raise OSError(errno.EIO, "unplugged")
             return copy_file(source, path)
 
-        monkeypatch.setattr(copying, "copy_file", copy)
+        monkeypatch.setattr(folders, "copy_file", copy)
         with pytest.raises(OSError, match="unplugged"):
             restore(target, root)
         with pytest.raises(Repairing, match="psoup restore"):
             Store.open(root, create=True)
-    monkeypatch.setattr(copying, "copy_file", copy_file)
+    monkeypatch.setattr(folders, "copy_file", copy_file)
     life.publish(1)
     back_up(life.root, target)
     with pytest.raises(BackupFailed, match="another restore"):
@@ -158,7 +158,7 @@ def test_an_interrupted_restore_is_no_store_and_goes_on(
 @pytest.mark.parametrize("place", ["first line", "middle", "last line", "empty"])
 def test_a_damaged_manifest_is_refused(life: Life, tmp_path: Path, place: str) -> None:
     life.begin()
-    manifest = back_up(life.root, tmp_path / "target").generation.path / "manifest.jsonl"
+    manifest = Path(back_up(life.root, tmp_path / "target").generation.place) / "manifest.jsonl"
     lines = manifest.read_text().splitlines()
     match place:
         case "first line":

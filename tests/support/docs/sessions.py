@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -20,10 +20,13 @@ NOWHERE = "127.0.0.1:1"
 
 
 class Terminal:
-    """A shell in the current folder that runs `psoup` in this process."""
+    """A shell in the current folder that runs `psoup` in this process, with further `variables`."""
 
-    def __init__(self, address: str, tenant: str) -> None:
+    def __init__(
+        self, address: str, tenant: str, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._environment = {"PSOUP_TARGET": address, "PSOUP_TENANT": tenant, "COLUMNS": "200"}
+        self._environment |= variables or {}
 
     def run(self, line: str) -> str:
         """Run one line and return what it prints. The line may hold quoted line breaks."""

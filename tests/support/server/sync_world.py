@@ -10,7 +10,7 @@ import asyncio
 import random
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -173,6 +173,12 @@ def look_at_any(few: bool) -> None:
 
 
 class World(RuleBasedStateMachine):
+    """`start` is where the clock begins, and `pace` how far it moves for what the rules call a
+    second."""
+
+    start, pace = START, SECOND
+    streams: Sequence[str] = STREAMS
+
     @initialize(seed=st.integers(0, 2**32))
     def open(self, seed: int) -> None:
         self.loop = asyncio.new_event_loop()
@@ -181,12 +187,12 @@ class World(RuleBasedStateMachine):
         # Changes are found by the keys of new rows, or by scanning all keys.
         keyed._FEW_ROWS = self.chance.choice((0, FEW_ROWS))
         look_at_any(True)
-        self.clock = START
+        self.clock = self.start
         self.cores = [self._start(), self._start()]
         self.engine = HandMadeEngine(self.cores[0].store)
         self.tables: dict[str, Table] = {}
         self.events: list[tuple[Position, Event]] = []
-        for sql in STREAMS:
+        for sql in self.streams:
             statement = parse_statement(sql)
             assert isinstance(statement, CreateStream)
             self.run(self.cores[0].appender.submit(Define("main", "main", statement.schema)))
@@ -217,11 +223,11 @@ class World(RuleBasedStateMachine):
 
         In a keyed stream no `a` is a delete.
         """
-        self.clock += SECOND
+        self.clock += self.pace
         table = self.tables[name]
         if table.keyed:
             batch = [(a, b or "zz", late) for a, b, late in batch]
-        stamps = [self.clock - (0 if table.by_clock else late * SECOND) for *_, late in batch]
+        stamps = [self.clock - (0 if table.by_clock else late * self.pace) for *_, late in batch]
         columns = {
             "a": pa.array([a for a, *_ in batch], pa.int64()),
             "b": pa.array([b for _, b, _ in batch], pa.string()),
@@ -252,7 +258,7 @@ class World(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(0, 40))
     def wait(self, seconds: int) -> None:
-        self.clock += seconds * SECOND
+        self.clock += seconds * self.pace
 
     @rule()
     def step(self) -> None:
@@ -305,7 +311,7 @@ class World(RuleBasedStateMachine):
         if client_copy.now is None or not subject.table.by_clock:
             return
         until = client_copy.good_until
-        for later in (0, 1, *(seconds * SECOND for seconds in (2, 5, 7, 31, 70))):
+        for later in (0, 1, *(seconds * self.pace for seconds in (2, 5, 7, 31, 70))):
             now = client_copy.now + later
             if until is not None and now >= until:
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from psoup.source.connectors.kafka.broker import Broker
 from psoup.source.connectors.kafka.decoding import MessageDecoder
@@ -12,6 +11,7 @@ from psoup.source.connectors.kafka.reader import KafkaReader
 from psoup.source.connectors.partition import Context, Partition, Records
 from psoup.source.errors import BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.lag import Lag
 from psoup.source.mapping import RowMapping
 
 
@@ -78,15 +78,16 @@ class KafkaConnector:
                 return piece
         return None
 
-    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
-        lags, consumer = dict[str, dict[str, Any]](), self._broker.consumer()
+    def lag(self, records: Records) -> dict[str, Lag]:
+        lags, consumer = dict[str, Lag](), self._broker.consumer()
+        kept_seconds = self._broker.retention_seconds()
         try:
             for partition in self._broker.describe()[1]:
                 name = self._publisher(partition)
                 if name in records:
                     _, high = self._broker.watermarks(consumer, partition)
-                    offset = int(decode_mark(records[name].mark)["offset"])
-                    lags[name] = {"messages": max(0, high - offset)}
+                    mark = int(decode_mark(records[name].mark)["offset"])
+                    lags[name] = Lag("messages", mark, high, True, kept_seconds=kept_seconds)
         finally:
             consumer.close()
         return lags

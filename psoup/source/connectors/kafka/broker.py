@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
 
 from psoup.source.errors import BadSettings, SourceAway
 
@@ -92,6 +96,18 @@ class Broker:
         except TimeoutError:
             raise SourceAway("Kafka: no broker answers") from None
         return str(description.topic_id), sorted(p.id for p in description.partitions)
+
+    def retention_seconds(self) -> float | None:
+        """Return for how long the topic keeps messages; None for ever, and if brokers don't say."""
+        admin = AdminClient(self._settings() | {"log_level": 0, "error_cb": lambda error: None})
+        topic = ConfigResource(ResourceType.TOPIC, self.topic)
+        try:
+            future = admin.describe_configs([topic], request_timeout=_SECONDS)[topic]
+            milliseconds = int(future.result(_SECONDS + 5.0)["retention.ms"].value)
+        except (confluent_kafka.KafkaException, TimeoutError, KeyError, ValueError):
+            # It needs the right DescribeConfigs, which a source may lack.
+            return None
+        return milliseconds / 1000 if milliseconds >= 0 else None
 
     def watermarks(self, consumer: Any, partition: int) -> tuple[int, int]:
         """Return the first offset that is there, and the one after the last."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from client_sdk import Client
 from psoup.source.connectors.partition import Context, Partition, Records
@@ -14,6 +13,7 @@ from psoup.source.connectors.postgres.snapshot import quoted_name
 from psoup.source.connectors.postgres.wal import PostgresReader
 from psoup.source.errors import BadSettings
 from psoup.source.feeding.piece import Mark, Piece, decode_mark
+from psoup.source.lag import Lag
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TABLE = re.compile(r"[^.,*\s]+\.[^.,*\s]+")
@@ -111,13 +111,14 @@ class PostgresConnector:
         chunk = maker.chunk([maker.row(row, "0/0", "1970-01-01 00:00:00.000000Z") for row in rows])
         return Piece.of(chunk, {})
 
-    def lag(self, records: Records) -> dict[str, dict[str, Any]]:
+    def lag(self, records: Records) -> dict[str, Lag]:
         connection = connect(self._dsn_file)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(
-                    "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, "
-                    "pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint "
+                    "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, "
+                    "pg_wal_lsn_diff(confirmed_flush_lsn, '0/0')::bigint, "
+                    "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint "
                     "FROM pg_replication_slots WHERE slot_name = %s",
                     (self._slot,),
                 )
@@ -126,7 +127,9 @@ class PostgresConnector:
             connection.close()
         if row is None:
             return {}
-        return {name: {"bytes behind": row[1], "bytes of WAL kept": row[0]} for name in records}
+        end, mark, kept = row
+        kept_bytes = {"bytes of WAL kept": kept}
+        return {name: Lag("bytes behind", mark, end, others=kept_bytes) for name in records}
 
     def setup(self) -> str:
         """Return the statements that a superuser runs once. The source creates the slot itself."""

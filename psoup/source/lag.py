@@ -1,0 +1,58 @@
+"""How far a source is behind: by how much at a moment, and for how long."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# More ends than these are thinned out; the time is less exact then.
+_MOST_ENDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The newest place outside and the one of the mark, counted in `unit`, such as `messages`.
+
+    `is_rows` says that a unit is a row. `others` are more amounts by unit, for people. Outside a
+    record is kept for `kept_seconds`, None if nobody knows.
+    """
+
+    unit: str
+    mark: int
+    end: int
+    is_rows: bool = False
+    others: Mapping[str, int] = field(default_factory=dict)
+    kept_seconds: float | None = None
+
+    @property
+    def amount(self) -> int:
+        return max(0, self.end - self.mark)
+
+    def amounts(self) -> dict[str, int]:
+        """Return the amounts by unit."""
+        return {self.unit: self.amount, **self.others}
+
+
+class LagHistory:
+    """When the ends that the mark has not reached yet were seen first."""
+
+    def __init__(self) -> None:
+        # Instants and ends, both ascending.
+        self._ends: deque[tuple[float, int]] = deque()
+        # Since when the oldest unread record has been seen; None if all is read.
+        self.since: float | None = None
+
+    def look(self, lag: Lag, now: float) -> None:
+        """Note a lag as it is at an instant."""
+        if not self._ends or lag.end > self._ends[-1][1]:
+            self._ends.append((now, lag.end))
+        while self._ends and self._ends[0][1] <= lag.mark:
+            self._ends.popleft()
+        if len(self._ends) > _MOST_ENDS:
+            self._ends = deque(list(self._ends)[::2])
+        self.since = self._ends[0][0] if self._ends else None
+
+    def seconds(self, now: float) -> float:
+        """Return for how long the oldest unread record has been seen at an instant."""
+        return 0.0 if self.since is None else now - self.since

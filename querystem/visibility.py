@@ -1,0 +1,161 @@
+"""Intervals of visibility: the instants at which a condition that compares an instant of a row with
+NOW is true of the row.
+
+`due < NOW` is true from due + 1 µs on, `due - NOW < INTERVAL '1' HOUR` from an hour before due. So
+such a condition is to a row what a window is: an interval `[begin, end)` of NOW that follows from
+the row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from datastem.arrays import Int64s, Mask
+from datastem.instants import FOR_EVER, MAX_INSTANT, MIN_INSTANT, SINCE_EVER
+from datastem.types import Kind
+from querystem.expressions import (
+    TRUE,
+    Call,
+    Expression,
+    Literal,
+    Now,
+    Op,
+    columns_of,
+    uses_now,
+)
+from querystem.kernel import values_of
+
+_MIRROR = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ}
+# Instants are within 2^58 microseconds of 1970, so that sums with such an offset fit into int64.
+_MOST_OFFSET = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """`instant op NOW + offset`. If NOW + offset is an instant itself, it is NULL out of the years
+    that an instant may have: `bounded` says so."""
+
+    instant: Expression
+    op: Op
+    offset: int
+    bounded: bool
+
+    def interval(self, rows: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+        """Return the interval of NOW in which the comparison is true of each row; the instant is
+        NULL for none of them."""
+        micros = values_of(self.instant, rows).view(pa.int64()).to_numpy() - self.offset
+        begin, end = np.full_like(micros, SINCE_EVER), np.full_like(micros, FOR_EVER)
+        if self.op in (Op.LT, Op.LE, Op.EQ):
+            begin = micros + (self.op is Op.LT)
+        if self.op in (Op.GT, Op.GE, Op.EQ):
+            end = micros + (self.op is not Op.GT)
+        if self.bounded:
+            np.maximum(begin, MIN_INSTANT - self.offset, out=begin)
+            np.minimum(end, MAX_INSTANT - self.offset + 1, out=end)
+        return begin, end
+
+    @property
+    def ends(self) -> bool:
+        """Whether the interval of a row may have an end."""
+        return self.op in (Op.GT, Op.GE, Op.EQ) or (self.bounded and self.offset > 0)
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """A condition all of whose factors compare an instant of a row with NOW."""
+
+    comparisons: tuple[_Comparison, ...]
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that the instants are made of."""
+        return frozenset(name for part in self.comparisons for name in columns_of(part.instant))
+
+    @property
+    def ends(self) -> bool:
+        """Whether a row may stop being visible."""
+        return any(comparison.ends for comparison in self.comparisons)
+
+    def interval(self, rows: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+        """Return the interval `[begin, end)` of NOW in which each row is visible, empty if begin >=
+        end; SINCE_EVER and FOR_EVER are no ends. The rows must match the predicate that
+        `moments.set_apart` left beside the condition."""
+        begin = np.full(rows.num_rows, SINCE_EVER)
+        end = np.full(rows.num_rows, FOR_EVER)
+        for comparison in self.comparisons:
+            first, until = comparison.interval(rows)
+            np.maximum(begin, first, out=begin)
+            np.minimum(end, until, out=end)
+        return begin, end
+
+    def remaining(self, rows: pa.RecordBatch, now: int) -> Mask:
+        """Return a mask of rows: true for those that are visible at `now` or may be later."""
+        return np.asarray(self.interval(rows)[1] > now)
+
+
+def visibility_of(when: Expression) -> Visibility | None:
+    """Return the visibility that a condition is; None if a factor of it is anything else."""
+    comparisons = [_comparison(factor) for factor in _factors(when)]
+    intervals = [comparison for comparison in comparisons if comparison is not None]
+    return Visibility(tuple(intervals)) if len(intervals) == len(comparisons) else None
+
+
+def instants_of(when: Expression) -> Sequence[Expression]:
+    """Return the instants of a row that factors of a condition compare with NOW. If one is NULL,
+    the condition is never true."""
+    comparisons = map(_comparison, _factors(when))
+    return [comparison.instant for comparison in comparisons if comparison is not None]
+
+
+def _factors(when: Expression) -> Sequence[Expression]:
+    if when == TRUE:
+        return ()
+    return when.args if isinstance(when, Call) and when.op is Op.AND else (when,)
+
+
+def _comparison(factor: Expression) -> _Comparison | None:
+    """Return a factor that compares an instant with NOW; None for any other."""
+    if not isinstance(factor, Call) or factor.op not in _MIRROR:
+        return None
+    lhs, rhs = factor.args
+    # The normal form has constants on the right, and other operands in any order.
+    if uses_now(lhs) and not isinstance(rhs, Literal):
+        lhs, rhs, op = rhs, lhs, _MIRROR[factor.op]
+    else:
+        op = factor.op
+    if lhs.type.kind is Kind.DURATION:
+        return _of_distance(lhs, op, rhs)
+    offset = _offset(rhs)
+    if offset is None or uses_now(lhs) or not any(columns_of(lhs)) or abs(offset) > _MOST_OFFSET:
+        return None
+    return _Comparison(lhs, op, offset, isinstance(rhs, Call))
+
+
+def _of_distance(distance: Expression, op: Op, constant: Expression) -> _Comparison | None:
+    """Return the comparison of the distance between an instant and NOW with a constant."""
+    if not isinstance(constant, Literal) or not isinstance(constant.value, int):
+        return None
+    if not isinstance(distance, Call) or distance.op is not Op.SUB:
+        return None
+    first, second = distance.args
+    offset = constant.value
+    if isinstance(first, Now):
+        first, second, op, offset = second, first, _MIRROR[op], -offset
+    if not isinstance(second, Now) or uses_now(first) or not any(columns_of(first)):
+        return None
+    return _Comparison(first, op, offset, bounded=False) if abs(offset) <= _MOST_OFFSET else None
+
+
+def _offset(expression: Expression) -> int | None:
+    """Return how far an expression is from NOW, in microseconds; None if it is anything but NOW
+    plus or minus a constant."""
+    match expression:
+        case Now():
+            return 0
+        case Call(Op.ADD | Op.SUB as op, (Now(), Literal(int() as micros, _)), _):
+            return micros if op is Op.ADD else -micros
+    return None

@@ -1,0 +1,61 @@
+"""Copies of calendar windows over days on which clocks change: each is the naive answer at its NOW,
+and later, as long as no new row comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from datastem.instants import MINUTE, to_micros
+from querystem.language.tokens.literals import read_timestamp
+from tests.server.test_sync_machine import Recharge
+from tests.support.server.sync_world import STREAMS, Asked, Question, machine_settings
+
+_UNITS = ("TODAY", "YESTERDAY", "THIS HOUR", "LAST HOUR", "LAST 5 HOURS", "LAST 2 DAYS")
+_ZONES = (
+    "",
+    " AT TIME ZONE 'Europe/Madrid'",
+    " AT TIME ZONE 'Australia/Lord_Howe'",
+    " AT TIME ZONE 'Asia/Kolkata'",
+    " AT TIME ZONE 'Pacific/Apia'",
+)
+WINDOWS = [f"DURING {unit}{zone}" for unit in _UNITS for zone in _ZONES]
+
+
+class Calendar(Recharge):
+    # Madrid's clock is set back at 01:00 UTC on 25 October 2026, Lord Howe's went ahead on the 3rd.
+    start, pace = to_micros(read_timestamp("2026-10-24 18:00")), 20 * MINUTE
+    # With much AHEAD, since the world's clock jumps.
+    streams = tuple(
+        sql.replace("60 SECONDS", "76 HOURS")
+        .replace("30 SECONDS", "30 HOURS")
+        .replace("ORDERED BY at", "ORDERED BY at AHEAD 30 DAYS")
+        for sql in STREAMS
+    )
+
+    def ask(self, question: Question, *, computes: bool = False) -> Asked:
+        window = self.chance.choice(WINDOWS)
+        other = self.chance.choice(("", *WINDOWS)) if question.other else ""
+        return super().ask(replace(question, window=window, other=other), computes=computes)
+
+
+class Apia(Calendar):
+    """Over the day that Apia left out: its clock went from the end of 29 December to the 31st."""
+
+    start = to_micros(read_timestamp("2011-12-30 02:00"))
+
+
+class LordHowe(Calendar):
+    """Over a change by half an hour, at 15:30 UTC."""
+
+    start, pace = to_micros(read_timestamp("2026-10-03 14:00")), 5 * MINUTE
+
+
+settings = partial(machine_settings, steps=25)
+
+TestCalendar = Calendar.TestCase
+TestCalendar.settings = settings(examples=10)
+TestApia = Apia.TestCase
+TestApia.settings = settings(examples=4)
+TestLordHowe = LordHowe.TestCase
+TestLordHowe.settings = settings(examples=4)
