@@ -32,7 +32,9 @@ BENCHMARKS = (
         "monitoring",
         "percentiles",
         "sql_suites",
+        "calendar",
         "erase",
+        "overdue",
     ),
 )
 
