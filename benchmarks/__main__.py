@@ -32,6 +32,7 @@ BENCHMARKS = (
         "monitoring",
         "percentiles",
         "erase",
+        "overdue",
     ),
 )
 

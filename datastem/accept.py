@@ -10,10 +10,11 @@ A column may arrive in any Arrow type that holds the declared one without loss:
 - TIMESTAMP from any timestamp (without a zone it is UTC) that is whole microseconds;
 - DATE from date32, and from date64 of whole days.
 
-Everything else is refused, as are missing, extra and repeated columns. A column that ALTER STREAM
-added may be missing. It is left out of the batch if every row has its default, so that the batch is
-the same whether it was sent before or after the column was added. NaN and the infinities are
-values; every NaN is stored as the same one; -0.0 stays as it is.
+Everything else is refused, as are missing, extra and repeated columns. For some time a batch may
+use the former name of a column, and bring a column that was dropped, which is left out. A column
+that ALTER STREAM added may be missing. It is left out of the batch if every row has its default, so
+that the batch is the same whether it was sent before or after the column was added. NaN and the
+infinities are values; every NaN is stored as the same one; -0.0 stays as it is.
 
 A batch may have a text column `_op`: `row`, `delete` or `patch` for each row. A batch of deletes
 alone needs only the stream key's columns and the event time. Patches need those of the stream key
@@ -25,7 +26,8 @@ stream key that an edit knows as the current one, or -1 if it knows none. NULL i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -74,8 +76,9 @@ class Accepted:
     depends on the stream's name, the operations and the values alone: not on chunks, the order of
     columns, dictionaries, or what lies under a NULL. `digest` is that of the batch, which shows
     whether it is intact. `request_digest` is that of what was sent, which shows whether a publisher
-    repeats a request; it differs if more was sent than is stored: `expected` is the column
-    `_expected`, None if it is missing or has only NULL, which is the same.
+    repeats a request; it has columns that were dropped since, and none that has only NULL unless
+    the batch has patches. `expected` is the column `_expected`, None if it is missing or has only
+    NULL, which is the same.
 
     If it `has_patches`, the batch is not one to store yet: it has only the columns that were sent,
     and the operation OP_PATCH. Its `digest` is empty then.
@@ -88,6 +91,10 @@ class Accepted:
     request_digest: bytes
     expected: pa.Array | None = None
     has_patches: bool = False
+
+
+# Columns as they were sent, each with the name that never changes.
+_Dropped: TypeAlias = list[tuple[Column, str, pa.ChunkedArray]]
 
 
 def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> Accepted:
@@ -105,6 +112,9 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
         )
     # Repeated names are refused first: a look-up of a column by name needs distinct ones.
     _check_twice(sent.schema.names, schema)
+    # Columns are checked by their labels, which errors name, and stored by their names.
+    stream, schema = schema, schema.labelled
+    sent, dropped = _present(sent, stream, clock)
     ops = _read_operations(sent, schema)
     # The operations are read before the names: a batch of deletes alone needs fewer columns.
     _check_names(sent.schema.names, schema, _needed(schema, ops))
@@ -126,13 +136,75 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     if has_patches:
         _check_patches(batch, schema, ops, limits)
     low, high = event_times(batch, schema, clock)
-    digest = request_digest = batch_digest(schema.name, batch)
-    expected = _read_expected(sent, schema, limits)
-    if expected is not None:
-        request_digest = batch_digest(schema.name, batch.append_column(EXPECTED, expected))
+    batch = batch.rename_columns([stream.labels.get(name, name) for name in batch.schema.names])
+    more = _dropped_columns(dropped, has_patches, limits, remaining_bytes)
+    if (expected := _read_expected(sent, schema, limits)) is not None:
+        more[EXPECTED] = expected
+    request = batch if has_patches else _without_nulls(batch, stream)
+    for name, values in more.items():
+        request = request.append_column(name, values)
+    request_digest = batch_digest(schema.name, request)
+    digest = request_digest if request is batch else batch_digest(schema.name, batch)
     if has_patches:
         digest = b""
     return Accepted(batch, low, high, digest, request_digest, expected, has_patches)
+
+
+def _present(sent: pa.Table, stream: StreamSchema, clock: int) -> tuple[pa.Table, _Dropped]:
+    """Return a batch with the present labels of its columns, and the columns that it has of those
+    that were dropped, named as they were sent. Raise RowError for a column under two labels."""
+    if not stream.has_former_labels:
+        return sent, []
+    accepted, names = stream.accepted_labels(clock), sent.schema.names
+    live, labels = set(stream.labels.values()), stream.labels
+    columns, dropped = {}, []
+    first: dict[str, str] = {}
+    for name in names:
+        column = accepted.get(name)
+        if column is None:
+            columns[name] = sent.column(name)
+            continue
+        if (other := first.setdefault(column.name, name)) != name:
+            raise _name_error(
+                "DUPLICATE_COLUMN",
+                f"{_shorten(other)} and {_shorten(name)} are names of one column: "
+                f"{stream.renaming(other if other not in labels else name)}",
+                _shorten(name),
+                _column_list(stream.labelled),
+            )
+        if column.name in live:
+            columns[column.label] = sent.column(name)
+        else:
+            dropped.append((replace(column, name=name), column.name, sent.column(name)))
+    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
+    return table, dropped
+
+
+def _dropped_columns(
+    dropped: _Dropped, has_patches: bool, limits: Limits, remaining_bytes: int
+) -> dict[str, pa.Array]:
+    """Return what a batch has of columns that were dropped since, by name, as it would be stored.
+    Raise RowError for values of another type."""
+    columns = {}
+    for column, name, sent in dropped:
+        values = normalise(sent, column, limits.value_bytes, remaining_bytes)
+        remaining_bytes = max(0, remaining_bytes - values.nbytes)
+        only_null = values.null_count == len(values)
+        left_out = column.is_default(values) if column.is_optional else only_null
+        if has_patches or not left_out:
+            columns[name] = values
+    return columns
+
+
+def _without_nulls(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
+    """Return a batch without columns of CREATE STREAM that have only NULL: so it is the same after
+    such a column was dropped, as in a batch of deletes that never had it."""
+    empty = {
+        name
+        for name, values in zip(batch.schema.names, batch.columns, strict=True)
+        if values.null_count == batch.num_rows and name not in schema.optional
+    }
+    return batch.drop_columns(list(empty)) if empty and batch.num_rows else batch
 
 
 def stored_batch(

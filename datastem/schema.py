@@ -34,6 +34,16 @@ _ZEROS = pa.py_buffer(bytes(16 * _SHARED_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
+class FormerLabel:
+    """A label that a column had before the ALTER STREAM at the packed position `ended`. Batches may
+    use it before the instant `accepted_until`."""
+
+    label: str
+    ended: int
+    accepted_until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column of a stream.
 
@@ -41,22 +51,30 @@ class Column:
     STREAM. Batches may leave out an added column: their rows, and all earlier ones, have its
     `default`.
 
-    Reserved for RENAME and DROP COLUMN: `stored` is the column's name in files and in the log if
-    that is not `name`; `former` has the names under which batches may still bring the column, each
-    with the instant until which that is so.
+    `name` never changes: files, the log and bound queries have it. Texts, batches and people use
+    `label`, which RENAME COLUMN changes; `former` are the earlier labels, in their order.
     """
 
     name: str
     type: Type
     since: int = 0
     default: Constant = None
-    stored: str = ""
-    former: tuple[tuple[str, int], ...] = ()
+    renamed: str = ""
+    former: tuple[FormerLabel, ...] = ()
 
     def __hash__(self) -> int:
         # Columns of equal names are compared; to hash their types would take longer, at each look
         # into a cache.
         return hash(self.name)
+
+    @property
+    def label(self) -> str:
+        """The name that people use."""
+        return self.renamed or self.name
+
+    def label_at(self, position: int) -> str:
+        """Return the label that the column had at a packed position."""
+        return next((old.label for old in self.former if old.ended > position), self.label)
 
     @property
     def is_optional(self) -> bool:
@@ -87,9 +105,9 @@ class Column:
         form: list[Any] = [self.name, str(self.type)]
         if self == Column(self.name, self.type):
             return form
-        former = [list(name) for name in self.former]
+        former = [[old.label, old.ended, old.accepted_until] for old in self.former]
         default = constant_to_json(self.default)
-        more = {"since": self.since, "default": default, "stored": self.stored, "former": former}
+        more = {"since": self.since, "default": default, "renamed": self.renamed, "former": former}
         return [*form, more]
 
     @classmethod
@@ -100,8 +118,8 @@ class Column:
             return cls(name, type_)
         (details,) = more
         default = constant_from_json(details["default"], type_)
-        former = tuple((earlier, until) for earlier, until in details["former"])
-        return cls(name, type_, details["since"], default, details["stored"], former)
+        former = tuple(FormerLabel(*old) for old in details["former"])
+        return cls(name, type_, details["since"], default, details["renamed"], former)
 
 
 # The columns that a batch may have beside those of its stream.
@@ -119,8 +137,12 @@ class StreamSchema:
 
     `whole_from` is the least ts whose rows, in a keyed stream the least end, no earlier and shorter
     RETAIN has let go; None if there was no such RETAIN. With a `source`, only publishers of that
-    name or of names below it, of the owner `source_owner`, may publish. Reserved for DROP COLUMN:
-    `dropped` are columns that files and batches of the log may still have.
+    name or of names below it, of the owner `source_owner`, may publish. `dropped` are columns that
+    files and batches of the log may still have: each has its last label among its `former` ones,
+    until the position of the DROP COLUMN.
+
+    Columns, `key` and `ordered_by` have the names that never change. `labelled` is the stream as
+    people see it.
     """
 
     name: str
@@ -178,16 +200,81 @@ class StreamSchema:
         return {column.name: column for column in self.columns if column.is_optional}
 
     @cached_property
-    def newest_column(self) -> int:
-        """The greatest `since` of its columns."""
-        return max((column.since for column in self.columns), default=0)
+    def labels(self) -> dict[str, str]:
+        """The names of columns by label, in order."""
+        return {column.label: column.name for column in self.columns}
 
-    def with_columns_until(self, position: int) -> StreamSchema:
-        """Return the schema without the columns that were added after a packed position."""
-        if self.newest_column <= position:
+    @cached_property
+    def labelled(self) -> StreamSchema:
+        """The stream as people see it: each column is named by its label."""
+        if not any(column.renamed for column in self.columns):
             return self
-        earlier = tuple(column for column in self.columns if column.since <= position)
-        return replace(self, columns=earlier)
+        label = {column.name: column.label for column in self.columns}
+        return replace(
+            self,
+            columns=tuple(replace(c, name=c.label, renamed="") for c in self.columns),
+            ordered_by=label.get(self.ordered_by) if self.ordered_by else None,
+            key=tuple(label[name] for name in self.key),
+        )
+
+    def label(self, name: str) -> str:
+        """Return the label of a column by its name; other names are their own."""
+        return next((column.label for column in self.columns if column.name == name), name)
+
+    @cached_property
+    def has_former_labels(self) -> bool:
+        """Whether batches may ever use other labels than the present ones."""
+        return bool(self.dropped) or any(column.former for column in self.columns)
+
+    def renaming(self, label: str) -> str:
+        """Return what became of a column that has had a label, as a sentence; empty if none has."""
+        for column in self.columns:
+            if any(old.label == label for old in column.former):
+                return f"{label} was renamed to {column.label}"
+        was_dropped = any(old.label == label for column in self.dropped for old in column.former)
+        return f"{label} was dropped from {self.name}" if was_dropped else ""
+
+    def accepted_labels(self, clock: int) -> dict[str, Column]:
+        """Return the columns by the labels that batches may use at an instant; among them are those
+        of dropped columns."""
+        accepted = {
+            old.label: column
+            for column in (*self.dropped, *self.columns)
+            # A label that ended twice is accepted as the last time says.
+            for old in {old.label: old for old in column.former}.values()
+            if old.accepted_until > clock
+        }
+        return accepted | {column.label: column for column in self.columns}
+
+    @cached_property
+    def with_dropped(self) -> StreamSchema:
+        """The schema by which rows are read that may have values of dropped columns."""
+        if not self.dropped:
+            return self
+        # A position from 1 on makes a column optional: files and batches may lack it.
+        optional = (replace(column, since=max(1, column.since)) for column in self.dropped)
+        return replace(self, columns=(*self.columns, *optional), dropped=())
+
+    @cached_property
+    def altered_at(self) -> int:
+        """The packed position of the newest change of its columns; 0 without one."""
+        columns = (*self.columns, *self.dropped)
+        ended = [old.ended for column in columns for old in column.former]
+        return max((*ended, *(column.since for column in self.columns)), default=0)
+
+    def at(self, position: int) -> StreamSchema:
+        """Return the schema with the columns of a packed position that it still has, under the
+        labels that they had then."""
+        if self.altered_at <= position:
+            return self
+        return replace(
+            self,
+            columns=tuple(
+                replace(column, renamed=column.label_at(position))
+                for column in self.columns
+                if column.since <= position
+            ),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {

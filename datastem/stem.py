@@ -159,7 +159,7 @@ class DataStem:
 
     def _widened(self, part: Part) -> Part:
         """Return a part with all columns: it may have been read before they were altered."""
-        if self._columns is None or part.rows.num_columns == len(self._columns[0]):
+        if self._columns is None or part.rows.schema.names == self._columns[0]:
             return part
         return part.widened(*self._columns)
 

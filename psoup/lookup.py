@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from psoup.errors import NoSuchStream, NotAStream, RegistrationExpired, UnknownHandle
-from psoup.store import Registration, State, StreamState, ViewState, kind_of_view
+from psoup.store import Position, Registration, State, StreamState, ViewState, kind_of_view
 from psoup.store.state.leases import Expired
 from querystem.composites import ComposedStream
 from querystem.language import Named
@@ -110,8 +110,17 @@ class TenantStreams:
     case.
     """
 
-    def __init__(self, state: State, tenant: str, visible: Visible = all_visible) -> None:
+    def __init__(
+        self,
+        state: State,
+        tenant: str,
+        visible: Visible = all_visible,
+        as_of: Position | None = None,
+    ) -> None:
+        """Return streams with the columns of the position `as_of`, under the names they had then,
+        or as they are now."""
         self._state = state
+        self._as_of = as_of
         self.tenant = tenant
         self._visible = visible
         self._streams: dict[str, StreamState] = {}
@@ -170,7 +179,7 @@ class TenantStreams:
             if not visible(stream.id):
                 return None
             self._streams.setdefault(name, stream)
-            return stream.schema
+            return stream.schema if self._as_of is None else stream.schema.at(self._as_of.packed)
         view = self._state.find_view(self.tenant, name)
         if view is None or not visible(view.id):
             return None

@@ -116,8 +116,9 @@ def row_ids(query: Query, rows: pa.RecordBatch, outputs: pa.RecordBatch) -> Int6
 
 def base_query(query: Query, schema: StreamSchema) -> Query:
     """Return the query of the base rows: the matching rows with `ts` and the declared columns that
-    the query reads, from which `evaluate.answer_of` makes its answer."""
+    the query reads, from which `evaluate.answer_of` makes its answer. Its outputs have the labels
+    of the columns."""
     columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
-    outputs = [Output(column.name, ColumnRef(column.name, column.type)) for column in columns]
+    outputs = [Output(column.label, ColumnRef(column.name, column.type)) for column in columns]
     ts = Output("ts", ColumnRef("ts", TIMESTAMP))
     return Query(replace(query.leg, refresh=None), (ts, *outputs))

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from querystem.combine import JoiningPart
 from querystem.expressions import TRUE, Call, ColumnRef, Expression
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
+from querystem.labels import labelled_leg, labelled_refresh
 from querystem.language.normal_form.rewrite import all_of
 from querystem.language.normal_form.texts import (
     expression_text,
@@ -98,8 +99,8 @@ class _TreeMaker:
             operator = self._above(operator, "limit", _limit_text(query), query)
         operator = _of_view(operator, query.view)
         if query.refresh is not None and not whole:
-            detail = refresh_text(query.refresh).removeprefix("REFRESH ")
-            operator = self._above(operator, "refresh", detail, query)
+            text = refresh_text(labelled_refresh(query.refresh, self.schemas))
+            operator = self._above(operator, "refresh", text.removeprefix("REFRESH "), query)
         if query.over is not None:
             pattern = source_pattern(query, self.schemas)
             operator = Operator("window", window_text(query.over), pattern, (operator,))
@@ -111,14 +112,15 @@ class _TreeMaker:
 
     def _source(self, source: Source) -> _Named:
         if isinstance(source, Leg):
-            return self._leg(source)[0], write_name
+            schema = self.schemas(source.stream)
+            return self._leg(source)[0], lambda name: write_name(schema.label(name))
         return self._from(source)
 
     def _from(self, source: From) -> _Named:
         items = [self._item(item) for item in source.items]
         names = _item_names([names for _, names in items], len(source.subqueries))
         pattern = source_pattern(From(source.items, source.on), self.schemas)
-        inputs = _looked_up([operator for operator, _ in items], source.items, names)
+        inputs = self._looked_up([operator for operator, _ in items], source.items, names)
         if len(inputs) > 1:
             operator = Operator("join", _condition(source.on, names), pattern, inputs, part=source)
         else:
@@ -158,15 +160,37 @@ class _TreeMaker:
             case LeftJoin(left_side, right_side, on):
                 sides = self._from(left_side), self._item(right_side)
                 names = _item_names([names for _, names in sides])
-                inputs = _looked_up([side for side, _ in sides], (left_side, right_side), names)
+                operators, items = [side for side, _ in sides], (left_side, right_side)
+                inputs = self._looked_up(operators, items, names)
                 pattern = source_pattern(item, self.schemas)
                 return Operator("left join", _text(on, names), pattern, inputs, part=item), names
 
     def _leg(self, leg: Leg) -> _Named:
-        detail = f"{write_name(leg.stream)} WINDOW({leg_window_text(leg)}){_where_text(leg)}"
+        schema, shown = self.schemas(leg.stream), labelled_leg(leg, self.schemas)
+        detail = f"{write_name(leg.stream)} WINDOW({leg_window_text(shown)}){_where_text(shown)}"
         number, label = next(self.legs)
         operator = Operator("stream", detail, source_pattern(leg, self.schemas), leg=number)
-        return _of_view(operator, leg.view), lambda name: f"{label}.{write_name(name)}"
+
+        def column_label(name: str) -> str:
+            return f"{label}.{write_name(schema.label(name))}"
+
+        return _of_view(operator, leg.view), column_label
+
+    def _looked_up(
+        self, inputs: Sequence[Operator], items: Sequence[Item | From], names: Names
+    ) -> tuple[Operator, ...]:
+        """Return the inputs of a join; those that are looked up as of others' rows are shown as
+        such."""
+        operators = []
+        for operator, item in zip(inputs, items, strict=True):
+            if isinstance(item, Leg) and item.as_of is not None:
+                word = "AS OF" if item.as_of.row is None else "AS KNOWN AT"
+                instant = _text(item.as_of.row or item.as_of.instant, names)
+                where = _where_text(labelled_leg(item, self.schemas))
+                detail = f"{write_name(item.stream)} {word} {instant}{where}"
+                operator = replace(operator, name=LOOK_UP, detail=detail)
+            operators.append(operator)
+        return tuple(operators)
 
 
 def _of_view(operator: Operator, view: str) -> Operator:
@@ -180,21 +204,6 @@ def _filtered(below: Operator, condition: Expression, names: Names, pattern: Pat
     if condition == TRUE:
         return below
     return Operator("where", _text(condition, names), pattern, (below,))
-
-
-def _looked_up(
-    inputs: Sequence[Operator], items: Sequence[Item | From], names: Names
-) -> tuple[Operator, ...]:
-    """Return the inputs of a join, those that are looked up as of others' rows shown as such."""
-    operators = []
-    for operator, item in zip(inputs, items, strict=True):
-        if isinstance(item, Leg) and item.as_of is not None:
-            word = "AS OF" if item.as_of.row is None else "AS KNOWN AT"
-            instant = _text(item.as_of.row or item.as_of.instant, names)
-            detail = f"{write_name(item.stream)} {word} {instant}{_where_text(item)}"
-            operator = replace(operator, name=LOOK_UP, detail=detail)
-        operators.append(operator)
-    return tuple(operators)
 
 
 # ---- names of columns

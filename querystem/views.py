@@ -27,8 +27,8 @@ class Delivery(enum.Enum):
 class ViewDefinition:
     """A view: its query as text, and the columns the query had when the view was created.
 
-    The query does not see columns that its streams got later: those whose `since` is greater than
-    `bound_at`.
+    The query sees the columns that its streams had at the packed position `bound_at`, under the
+    labels that they had then.
     """
 
     name: str

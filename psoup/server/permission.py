@@ -20,7 +20,7 @@ from psoup.access.principal import Principal
 from psoup.errors import AdministrationDenied, PermissionDenied, StreamDropped
 from psoup.lookup import TenantStreams, Visible, find_registration
 from psoup.server.settings import check_name
-from psoup.store import Registration, State
+from psoup.store import Position, Registration, State
 from psoup.v1 import psoup_pb2 as pb
 from querystem.query import Query
 
@@ -155,9 +155,10 @@ class Acting:
 
         return is_visible
 
-    def streams(self, state: State) -> TenantStreams:
-        """Return the streams and views that a text of the caller can name."""
-        return TenantStreams(state, self.tenant, self.visible(state))
+    def streams(self, state: State, as_of: Position | None = None) -> TenantStreams:
+        """Return the streams and views that a text of the caller can name, with the columns that
+        they had at a position, if there is one."""
+        return TenantStreams(state, self.tenant, self.visible(state), as_of)
 
     def demand(
         self,

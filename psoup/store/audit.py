@@ -180,8 +180,15 @@ def _changed(
 
 def _alteration(before: StreamSchema, after: StreamSchema) -> str:
     """Describe what ALTER STREAM changed."""
-    added = after.columns[len(before.columns) :]
-    changes = [f"ADD COLUMN {column.name} {column.type}" for column in added]
+    labels, kept = {column.name: column.label for column in before.columns}, set()
+    changes = []
+    for column in after.columns:
+        kept.add(column.name)
+        if (label := labels.get(column.name)) is None:
+            changes.append(f"ADD COLUMN {column.label} {column.type}")
+        elif label != column.label:
+            changes.append(f"RENAME COLUMN {label} TO {column.label}")
+    changes += [f"DROP COLUMN {label}" for name, label in labels.items() if name not in kept]
     if before.retain != after.retain and after.retain is not None:
         changes.append(f"SET RETAIN {timedelta(microseconds=after.retain)}")
     if before.ahead != after.ahead:

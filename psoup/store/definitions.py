@@ -287,9 +287,10 @@ def joins_table(composite_id: int) -> TableDefinition:
 
 
 def _declared(schema: StreamSchema, name: str, type_: str) -> str:
-    role = ""
+    label = schema.label(name)
+    role = "" if label == name else f"; named {label} since it was renamed"
     if name == schema.ordered_by:
-        role = "; the event time"
+        role += "; the event time"
     if name in schema.key:
         role += "; part of the stream key"
     return f"declared as {type_}{role}"

@@ -100,7 +100,9 @@ def _old_files(store: Store, epoch: Epoch) -> dict[str, int]:
         *_numbered(store.root, "joins"),
     ]
     for name in names:
-        named[name] = set(store.table(name).snapshot().files)
+        # A folder without a commit is not a table: the engine was killed while it made it.
+        if store.table(name).exists:
+            named[name] = set(store.table(name).snapshot().files)
     counts = {name: _count(store.table(name).root, files, epoch) for name, files in named.items()}
     return {name: count for name, count in counts.items() if count}
 

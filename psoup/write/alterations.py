@@ -1,93 +1,159 @@
-"""The proposal that alters a stream: a column added, another RETAIN or AHEAD."""
+"""The proposal that alters a stream: its columns, another RETAIN or AHEAD."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
-from psoup.errors import BadRequest, ColumnExists, InUse
+from psoup.errors import AdministrationDenied, InUse
 from psoup.lookup import find_stream
-from psoup.store import Position, Registration, StreamAltered, StreamState, Unregister
+from psoup.store import Position, Registration, StreamAltered, StreamState, Unregister, ViewEnded
+from psoup.store.log.access_events import AccessEnded
+from psoup.store.state.access import Policy
+from psoup.write.column_uses import ColumnUses, uses_of
+from psoup.write.columns import added, column_notes, column_of, renamed, without
 from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft
-from querystem.language import AddColumn, SetAhead, SetRetain, reaches_past
+from psoup.write.drops import Ended
+from psoup.write.grants import end_grants
+from querystem.language import (
+    AddColumn,
+    Alteration,
+    DropColumn,
+    RenameColumn,
+    SetAhead,
+    SetRetain,
+    reaches_past,
+)
 from querystem.query_json import read_shape
 
 _MAX_LISTED_REGISTRATIONS = 10
+_MAX_LISTED = 30
 _COLUMN_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """A stream that was altered, and the registrations that ended with that."""
+    """A stream that was altered, and what ended with that."""
 
     stream: StreamState
     position: Position
-    ended: tuple[Registration, ...] = ()
+    ended: Ended | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Alter:
     """Proposal to alter the live stream of a name. It may have `max_columns` columns.
 
-    With a shorter RETAIN and CASCADE, registrations of all owners end that reach further. An error
-    names those of the owner `visible`, or all if that is None.
+    With CASCADE, registrations of all owners end that reach further than a shorter RETAIN, or read
+    a column that is dropped; with such a column also its views and policies, if the caller
+    `administers`. An error names registrations of the owner `visible`, or all if that is None.
     """
 
     tenant: str
     owner: str
     name: str
-    change: AddColumn | SetRetain | SetAhead
+    change: Alteration
     max_columns: int
     visible: str | None = None
+    administers: bool = True
     nbytes: int = HEADER_BYTES + _COLUMN_BYTES * 1000
     chain: Chain | None = None
 
     def propose(self, draft: CommitDraft) -> Altered:
         stream = find_stream(draft.state, self.tenant, self.name)
         schema = stream.schema
-        ended: tuple[Registration, ...] = ()
+        ended: Ended | None = None
+        # The events of this proposal begin here.
+        position, now = Position(draft.version, len(draft.entries)).packed, draft.stamp
         match self.change:
-            case AddColumn():
-                # The events of this proposal begin here.
-                position = Position(draft.version, len(draft.entries))
-                schema = self._with_column(schema, self.change, position.packed)
+            case AddColumn() as change:
+                schema = added(schema, change, position, now, self.max_columns)
+            case RenameColumn() as change:
+                schema = renamed(schema, change, position, now, self.max_columns)
+            case DropColumn() as change:
+                column = column_of(schema, change.column)
+                schema = without(schema, column, change, position, now)
+                uses = uses_of(draft.state, stream, column, draft.room)
+                ended = self._end_uses(draft, stream, change, uses) if uses else None
             case SetAhead(ahead):
                 schema = replace(schema, ahead=ahead)
             case SetRetain(retain, cascade):
                 schema = _retaining(draft, stream, retain)
-                ended = tuple(_reaching_past(draft, stream, schema))
-                if ended and (not cascade or len(ended) >= draft.room):
-                    raise _in_use(stream, ended, self.visible)
-        for registration in ended:
-            draft.append(registration.tenant, registration.owner, Unregister(registration.handle))
+                reaching = tuple(_reaching_past(draft, stream, schema))
+                if reaching and (not cascade or len(reaching) >= draft.room):
+                    problem = f"registrations reach further back than the new RETAIN of {self.name}"
+                    raise _in_use(stream, problem, self._named(reaching, len(reaching)))
+                ended = Ended((), (), (), reaching) if reaching else None
+                _end_registrations(draft, reaching)
         event = StreamAltered(stream.id, stream.version + 1, schema)
         at = draft.append(self.tenant, self.owner, event)
         return Altered(draft.state.streams[stream.id], at, ended)
 
-    def _with_column(self, schema: StreamSchema, change: AddColumn, since: int) -> StreamSchema:
-        column = replace(change.column, since=since)
-        if column.name in schema.types:
-            raise ColumnExists(
-                f"{schema.name} has a column {column.name} already",
-                field=column.name,
-                got=column.name,
-                hint="give the new column another name",
+    def _end_uses(
+        self, draft: CommitDraft, stream: StreamState, change: DropColumn, uses: ColumnUses
+    ) -> Ended:
+        """End what reads a column that is dropped. Raise InUse without CASCADE, or if it is too
+        much for a commit; AdministrationDenied for policies."""
+        views, policies = uses.views, uses.policies
+        # A view ends by two events, the policies by one.
+        events = uses.count + 2 * len(views) + 1
+        if not change.cascade or events >= draft.room:
+            names = [f"view {view.definition.name}" for view in views]
+            names += [f"policy {policy.name}" for policy in policies]
+            names += self._named(uses.registrations, uses.count)
+            raise _in_use(stream, f"{change.column} of {self.name} is read by", names)
+        if policies and not self.administers:
+            raise AdministrationDenied(
+                f"row policies of {self.name} read {change.column}, and would end with it",
+                hint="ask an administrator of the tenant to drop it",
             )
-        if len(schema.columns) >= self.max_columns:
-            raise BadRequest(
-                f"{schema.name} has {len(schema.columns)} columns, and the limit is "
-                f"{self.max_columns}",
-                reason="TOO_MANY_COLUMNS",
-            )
-        return replace(schema, columns=(*schema.columns, column))
+        _end_registrations(draft, uses.registrations)
+        grants = []
+        for view in views:
+            grants += end_grants(draft, view.id, self.tenant, self.owner)
+            draft.append(self.tenant, self.owner, ViewEnded(view.id))
+        if policies:
+            ids = tuple(_access_ids(draft, policies))
+            draft.append(self.tenant, self.owner, AccessEnded(ids))
+        return Ended(views, policies, tuple(grants), uses.registrations)
+
+    def _named(self, registrations: Sequence[Registration], count: int) -> list[str]:
+        """Return the names of the registrations that the caller may see, and the number of the
+        others of as many as `count` says."""
+        names = [
+            f"{registration.client_key or registration.handle.hex()} of {registration.owner}"
+            for registration in registrations
+            if self.visible in (None, registration.owner)
+        ][:_MAX_LISTED_REGISTRATIONS]
+        unnamed = count - len(names)
+        if not unnamed:
+            return names
+        return [*names, f"{unnamed:,} more" if names else f"{unnamed:,} registrations"]
+
+
+def _end_registrations(draft: CommitDraft, registrations: Sequence[Registration]) -> None:
+    for registration in registrations:
+        draft.append(registration.tenant, registration.owner, Unregister(registration.handle))
+
+
+def _access_ids(draft: CommitDraft, policies: Sequence[Policy]) -> Iterator[tuple[str, str]]:
+    """Yield the kinds and ids of policies, and of those with claims filled in: their predicates
+    must not be matched with rows that lack the column."""
+    ended = {policy.policy_id for policy in policies}
+    for filled in draft.state.access.filled.values():
+        if filled.policy_id in ended:
+            yield "filled", filled.id
+    for policy in policies:
+        yield "policy", policy.id
 
 
 def alteration_notes(before: StreamSchema, after: StreamSchema) -> tuple[str, ...]:
     """Return what a person should know about an alteration."""
+    columns = tuple(column_notes(before, after))
     if after.whole_from is None or after.whole_from == before.whole_from:
-        return ()
+        return columns
     return (f"rows from {format_instant(after.whole_from)} on are there; older ones are gone",)
 
 
@@ -118,22 +184,13 @@ def _reaching_past(
     ]
 
 
-def _in_use(
-    stream: StreamState, registrations: Sequence[Registration], visible: str | None
-) -> InUse:
-    """Return the error that names the registrations which the caller may see: those of the owner
-    `visible`, or all."""
-    names = [
-        f"{registration.client_key or registration.handle.hex()} of {registration.owner}"
-        for registration in registrations
-        if visible in (None, registration.owner)
-    ][:_MAX_LISTED_REGISTRATIONS]
-    unnamed = len(registrations) - len(names)
-    more = f"{unnamed:,} more" if names else f"{unnamed:,}"
-    listed = [*names, *([more] if unnamed else [])]
+def _in_use(stream: StreamState, problem: str, names: Sequence[str]) -> InUse:
+    """Return the error that names what hinders an alteration."""
+    listed = [*names[:_MAX_LISTED]]
+    if len(names) > _MAX_LISTED:
+        listed.append(f"{len(names) - _MAX_LISTED:,} more")
     return InUse(
-        f"registrations reach further back than the new RETAIN of {stream.schema.name}: "
-        f"{', '.join(listed)}",
+        f"{problem}: {', '.join(listed)}",
         got=stream.schema.name,
-        hint="replace or unregister them first, or write CASCADE to end them",
+        hint="replace or drop them first, or write CASCADE to end them",
     )

@@ -121,10 +121,10 @@ def check_times(schema: StreamSchema, places: Int64s, ts: Int64s, last: KeyedRow
         return
     place = int(places[late[0]])
     raise NotCurrent(
-        f"row {place}: {schema.ordered_by} is earlier than that of the last row of its key, so "
-        "it would not become the current one",
+        f"row {place}: {schema.labelled.ordered_by} is earlier than that of the last row of its "
+        "key, so it would not become the current one",
         row=place,
-        field=schema.ordered_by or "",
+        field=schema.labelled.ordered_by or "",
         got=format_instant(int(ts[late[0]])),
         hint="give it a later time, or send a whole row without _expected to put it into the past",
     )

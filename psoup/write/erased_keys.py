@@ -52,7 +52,7 @@ def _check(keys: Int64s, schema: StreamSchema, erasures: StreamErasures, now: in
         f"row {int(refused[0])}: its key was erased from {schema.name}, and no row of it is "
         "accepted for 90 days",
         row=int(refused[0]),
-        field=schema.key[0],
+        field=schema.labelled.key[0],
         hint="drop the edit; a person who comes back gets another key",
     )
     return KeyCheck(seen, error)

@@ -216,8 +216,8 @@ class RegisterAll:
 
 
 def _has_altered(state: State, streams: Iterable[int], position: int) -> bool:
-    """Return True if one of the streams got a column after a packed position."""
-    return any(state.streams[id_].schema.newest_column > position for id_ in streams)
+    """Return True if one of the streams got other columns after a packed position."""
+    return any(state.streams[id_].schema.altered_at > position for id_ in streams)
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ class PublishBatch:
             f"ts {format_instant(self.max_ts)} is more than AHEAD past the confirmed time, "
             f"{format_instant(draft.vouched)}: the clock of the store's servers jumped forward, "
             "and that is not confirmed yet",
-            field=stream.schema.ordered_by,
+            field=stream.schema.labelled.ordered_by or "",
             expected=f"at most {format_instant(limit)}",
             got=format_instant(self.max_ts),
             hint="look at `psoup clock`, confirm the jump if it is right, and send this again",

@@ -42,7 +42,15 @@ from querystem.language.normal_form.texts import (
     window_text,
 )
 from querystem.language.queries.references import Lookup, Named, Names
-from querystem.language.statements.alterations import AddColumn, AlterStream, SetAhead, SetRetain
+from querystem.language.statements.alterations import (
+    AddColumn,
+    Alteration,
+    AlterStream,
+    DropColumn,
+    RenameColumn,
+    SetAhead,
+    SetRetain,
+)
 from querystem.language.statements.definitions import (
     CreatePolicy,
     CreateStream,
@@ -76,9 +84,13 @@ from querystem.language.syntax.windows import bind_window, bring_window
 from querystem.language.templates.cache import TemplateCache
 from querystem.language.templates.rows import BoundRows, bind_rows
 from querystem.language.templates.template import Template, bind_query, prepare
+from querystem.language.tokens.names import write_name
 
 __all__ = [
     "AddColumn",
+    "Alteration",
+    "DropColumn",
+    "RenameColumn",
     "AlterStream",
     "BindProblem",
     "BoundRows",
@@ -134,4 +146,5 @@ __all__ = [
     "stream_sql",
     "view_sql",
     "window_text",
+    "write_name",
 ]

@@ -105,7 +105,7 @@ def test_no_byte_is_left(store: Store, author: Author, spark: SparkSession) -> N
     finish(pump, store)
     # The text of a query that names the value is no row data.
     queries = ("predicates/", "registrations/")
-    left = leftovers(store.root, NAME, ITEM, ID)
+    left = leftovers(store.root, NAME, ITEM, ID, str(ID))
     assert not [place for place in left if not place.startswith(queries)]
     assert stem_rows(store, people) == before, "other rows and ids stay"
     assert matched(store, bobs) == [1, 3, 5, 7, 9] and matched(store, annas) == []
@@ -135,7 +135,7 @@ def test_joins_by_inequality_lose_the_values(
     pump.run()
     erase(author, orders, [0])
     finish(pump, store)
-    assert not leftovers(store.root, ID, ITEM)
+    assert not leftovers(store.root, ID, str(ID), ITEM)
 
 
 @pytest.mark.parametrize("seed", short_first(range(12)))
@@ -178,7 +178,7 @@ def test_engines_that_die_erase_it_all(
     left = {row[0] for stream in published for place, row in enumerate(published[stream])
             if place not in gone[stream]}  # fmt: skip
     for key in set(keys) - left:
-        assert not leftovers(store.root, key)
+        assert not leftovers(store.root, key, str(key))
     named = [p for p, row in enumerate(published[people]) if row[1] == "name-1"]
     assert matched(store, bobs) == [place for place in named if place not in gone[people]]
     for order, person in combinations(store, joined.composite_id).values():

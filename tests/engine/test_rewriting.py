@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import deltalake
 import duckdb
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from datastem.schema import Column
+from datastem.schema import Column, FormerLabel
 from datastem.types import DOUBLE
 from psoup.cli import cli
 from psoup.engine.ledger import Ledger, stem_name
@@ -20,7 +21,7 @@ from psoup.engine.maintain import rewriting
 from psoup.engine.maintain.rewriting import WithoutRows, rewrite_stem, run_with
 from psoup.engine.repair.rebuild import rebuild
 from psoup.engine.repair.recover import open_ledger
-from psoup.store import Store
+from psoup.store import Position, Store, StreamAltered
 from psoup.store.checking import check
 from psoup.store.delta.files import write_data_file
 from psoup.store.delta.reading import reader
@@ -36,9 +37,9 @@ class Altered:
     first file has a column that no schema has."""
 
     def __init__(self, store: Store, author: Author, spark: SparkSession) -> None:
-        self.store, self.spark = store, spark
+        self.store, self.spark, self.author = store, spark, author
         self.stream = author.create(READINGS)
-        _, self.high = author.register(self.stream, above(1.5))
+        self.high_handle, self.high = author.register(self.stream, above(1.5))
         pump = Pump(store, spark)
         for number in range(3):
             author.publish(self.stream, readings([1, 2], [float(number), 5.0]))
@@ -113,6 +114,35 @@ def test_rebuild_writes_all_rows_with_the_columns_of_their_stream(altered: Alter
     assert matched(altered.store, altered.usual) == [*range(7)]
     assert matched(altered.store, altered.high) == [1, 3, 4, 5, 6]
     assert check(Store.open(altered.store.root), 1.0).problems == []
+
+
+def test_columns_are_renamed_and_dropped(altered: Altered) -> None:
+    """The table keeps the first names; a dropped column leaves its schema, and then its files."""
+    store, author = altered.store, altered.author
+    schema = author.state.streams[altered.stream].schema
+    sensor, value, fee = schema.columns
+    late = FormerLabel("sensor", Position(author.state.position.version + 2, 0).packed, 1)
+    author.unregister(altered.high_handle)
+    columns = (replace(sensor, renamed="probe", former=(late,)), fee)
+    schema = replace(schema, columns=columns, dropped=(replace(value, former=(late,)),))
+    author.append(StreamAltered(altered.stream, 3, schema))
+    # A batch that was accepted before, and one that lacks the column.
+    author.publish(altered.stream, readings([4], [7.0]))
+    author.publish(altered.stream, pa.RecordBatch.from_pydict({"sensor": [4]}))
+    pump = Pump(store, altered.spark)
+    pump.run()
+    table = deltalake.DeltaTable(store.root / altered.name)
+    fields = {field.name: field for field in table.schema().fields}
+    assert {"sensor", "fee"} < fields.keys() and "value" not in fields
+    assert "named probe" in fields["sensor"].metadata["comment"]
+    assert matched(store, altered.usual) == [*range(9)]
+    assert any("value" in names for names in altered.paths().values())
+    done = CliRunner().invoke(cli, ["rebuild", str(store.root), "--rows"])
+    assert done.exit_code == 0, done.output
+    assert not any("value" in names for names in altered.paths().values())
+    assert altered.read() == [dict.fromkeys(range(9), 1.5)] * 3
+    assert [row["sensor"] for row in stem_rows(store, altered.stream)][-2:] == [4, 4]
+    assert check(Store.open(store.root), 1.0).problems == []
 
 
 def test_rows_leave_their_files_in_tasks_of_spark(altered: Altered) -> None:

@@ -17,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datastem.instants import SECOND, to_micros
+from client_sdk import Client
+from datastem.instants import SECOND, from_micros, to_micros
 from datastem.schema import StreamSchema
 from querystem.composites import ComposedStream, Composition, compose
 from querystem.language import CreateView, bind_query, bind_view, parse_statement
@@ -123,6 +124,35 @@ def _multiset(rows: Iterable[list[Any]], extra: str | None) -> Iterable[Values]:
     for row in rows:
         values = tuple(row if extra is None else row[:-1])
         yield from itertools.repeat(values, row[-1] if extra == "copies" else 1)
+
+
+# ---- a store
+
+
+def define_line(client: Client, line: Line) -> None:
+    """Create the streams and views of a line."""
+    for sql in (*(stream.sql for stream in line.streams.values()), *line.statements):
+        client.define(sql)
+
+
+def publish_span(client: Client, line: Line, begin: int, end: int) -> None:
+    """Publish the rows after `begin` until `end`, and that time has come to `end`."""
+    for name, stream in line.streams.items():
+        columns = [*stream.schema.arrow.names, *(["_op"] if stream.schema.key else [])]
+        rows = [
+            {column: row[column] for column in columns}
+            for row in sorted(stream.rows, key=lambda row: int(row["ts"]))
+            if begin < row["ts"] <= end
+        ]
+        if rows:
+            client.publish(name, rows)
+    for name in line.streams:
+        client.heartbeat(name, from_micros(end))
+
+
+def bag(rows: list[dict[str, Any]]) -> Counter[Values]:
+    """Return rows as a multiset."""
+    return Counter(tuple(row.values()) for row in rows)
 
 
 # ---- streams

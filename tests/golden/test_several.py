@@ -9,7 +9,6 @@ run.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,8 @@ from client_sdk import Client, Copies
 from client_sdk.copies import Copy
 from datastem.instants import SECOND, from_micros
 from querystem.identity import slides
-from tests.golden.several import Line, lines
+from tests.golden.several import Line, bag, define_line, lines, publish_span
 from tests.oracle.clocks import Known
-from tests.oracle.comparing import Values
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import TreeHistory
 from tests.oracle.trees import World
@@ -95,7 +93,7 @@ def test_store_without_engine(line: Line, shared_server: ServerProcess, tenant: 
             instant = from_micros(at)
             answer = client.ask(line.sql, as_of=instant, knowledge="today")
             assert answer.now == instant or _is_refreshed(line)
-            assert _bag(answer.rows) == expected, at
+            assert bag(answer.rows) == expected, at
 
 
 @every_line
@@ -104,10 +102,10 @@ def test_store_without_engine(line: Line, shared_server: ServerProcess, tenant: 
 @pytest.mark.timeout(600)
 def test_store_after_the_engine_has_run(line: Line, client: Client) -> None:
     """Nothing is matched at invoke, nor is a join that has a composite joined; others are."""
-    _define(client, line)
+    define_line(client, line)
     handle = client.register(line.sql).handle
     for begin, end in line.spans:
-        _publish(client, line, begin, end)
+        publish_span(client, line, begin, end)
     for at, expected in line.answers.items():
         answer = client.invoke(
             handle,
@@ -119,7 +117,7 @@ def test_store_after_the_engine_has_run(line: Line, client: Client) -> None:
         assert answer.now == from_micros(at) or _is_refreshed(line)
         assert answer.computed_rows == 0
         assert answer.joined_pairs == 0 or not line.is_composed
-        assert _bag(answer.rows) == expected, at
+        assert bag(answer.rows) == expected, at
 
 
 def test_some_lines_have_composites_and_some_joins_have_none() -> None:
@@ -132,17 +130,17 @@ def test_some_lines_have_composites_and_some_joins_have_none() -> None:
 def _live(client: Client, line: Line, copies: Copies) -> None:
     """Lives through all instants; the query is registered, and its copy kept, before the first
     row."""
-    _define(client, line)
+    define_line(client, line)
     handle = client.register(line.sql).handle
     copy = copies.keep("copy", line.sql)
     slide = slides(line.query) and not line.query.stays
     for begin, at in line.spans:
-        _publish(client, line, begin, at)
+        publish_span(client, line, begin, at)
         if at not in line.answers:
             continue
         answer = client.invoke(handle)
         assert answer.now == from_micros(at) or _is_refreshed(line)
-        assert _bag(answer.rows) == line.answers[at], at
+        assert bag(answer.rows) == line.answers[at], at
         assert client.ask(line.sql).rows == answer.rows
         if line.written_out is not None:
             assert client.ask(line.written_out).rows == answer.rows
@@ -156,35 +154,11 @@ def _is_refreshed(line: Line) -> bool:
     return line.query.refresh is not None
 
 
-def _define(client: Client, line: Line) -> None:
-    for sql in (*(stream.sql for stream in line.streams.values()), *line.statements):
-        client.define(sql)
-
-
-def _publish(client: Client, line: Line, begin: int, end: int) -> None:
-    """Publish the rows after `begin` until `end`, and that time has come to `end`."""
-    for name, stream in line.streams.items():
-        columns = [*stream.schema.arrow.names, *(["_op"] if stream.schema.key else [])]
-        rows = [
-            {column: row[column] for column in columns}
-            for row in sorted(stream.rows, key=lambda row: int(row["ts"]))
-            if begin < row["ts"] <= end
-        ]
-        if rows:
-            client.publish(name, rows)
-    for name in line.streams:
-        client.heartbeat(name, from_micros(end))
-
-
 def _slide(copy: Copy, line: Line, at: int) -> None:
     """Until a row comes, a copy of combinations shows later instants without a connection."""
     for later, expected in line.answers.items():
         if later > at and line.is_still(at, later):
-            assert _bag(copy.rows(now=from_micros(later))) == expected, (at, later)
-
-
-def _bag(rows: list[dict[str, Any]]) -> Counter[Values]:
-    return Counter(tuple(row.values()) for row in rows)
+            assert bag(copy.rows(now=from_micros(later))) == expected, (at, later)
 
 
 @pytest.mark.process
@@ -196,9 +170,9 @@ def test_full_points_of_example_9(shared_server: ServerProcess, tenant: str) -> 
         pytest.skip("needs ../shared (not part of a user's clone)")
     points, full = [], []
     with Client(shared_server.address, tenant=tenant) as client:
-        _define(client, examples[0])
+        define_line(client, examples[0])
         for at in range(1, 10):
-            _publish(client, examples[0], (at - 1) * SECOND, at * SECOND)
+            publish_span(client, examples[0], (at - 1) * SECOND, at * SECOND)
             answer = client.ask(examples[0].sql)
             points.append(answer.refreshed_at)
             full.append(answer.full_at)

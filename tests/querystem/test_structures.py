@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from datastem.schema import StreamSchema
 from datastem.types import BIGINT, DOUBLE, TEXT
 from querystem.expressions import ColumnRef, Expression, Op
 from querystem.index import QueryStem
@@ -74,7 +75,9 @@ def test_a_family_has_the_structure_that_finds_it(kind: str, count: int, text: s
     stem = QueryStem()
     insert(stem, predicates)
     structures = {id_: stem.structure(id_) for id_ in predicates}
-    assert {structure_text(structure) for structure in structures.values()} == {text}
+    assert {
+        structure_text(structure, StreamSchema("s", ())) for structure in structures.values()
+    } == {text}
     assert {structure.count for structure in structures.values()} == {count}
     rows = _rows(count)
     kinds = found_by(stem, rows)

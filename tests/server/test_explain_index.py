@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from datastem.schema import StreamSchema
 from psoup.access.principal import Principal
 from psoup.engine.matching.index_cache import IndexCache
 from psoup.engine.matching.predicates import LivePredicates
@@ -85,7 +86,7 @@ async def test_the_structure_is_the_one_by_which_a_worker_finds_matches(tmp_path
                 message = explanation.legs[0].index
                 structure = index.structure(predicate_id)
                 assert (message.method, message.predicate_count) == (method, count)
-                assert message.text == structure_text(structure)
+                assert message.text == structure_text(structure, StreamSchema("s", ()))
                 if predicate_id in kinds:
                     assert kinds[predicate_id] is type(structure)
                     matched[where] += 1

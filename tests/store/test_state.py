@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datastem.schema import Column, StreamSchema
+from datastem.schema import Column, FormerLabel, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, decimal_type
 from psoup.store import (
     Data,
@@ -96,7 +96,14 @@ ALTERED = replace(
     columns=(
         *SCHEMA.columns,
         Column("venue", TEXT, since=9),
-        Column("fee", DOUBLE, since=9, default=-0.0, stored="charge", former=(("cost", 11),)),
+        Column(
+            "fee",
+            DOUBLE,
+            since=9,
+            default=-0.0,
+            renamed="charge",
+            former=(FormerLabel("cost", 10, 11),),
+        ),
         Column("open", BOOLEAN, since=9, default=False),
         Column("count", BIGINT, since=9, default=0),
         Column("price", decimal_type(9, 2), since=9, default=Decimal("1.50")),
@@ -109,7 +116,7 @@ ALTERED = replace(
     whole_from=-6,
     source="kafka",
     source_owner="ann",
-    dropped=(Column("old", TEXT, former=(("old", 12),)),),
+    dropped=(Column("old", TEXT, former=(FormerLabel("old", 10, 12),)),),
 )
 HOOK = Hook("main", "ann", "orders", 1, '{"a": "b"}', "hmac-sha256", "00ff", "header=X", 5)
 

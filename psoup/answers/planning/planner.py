@@ -24,7 +24,7 @@ from psoup.answers.refresh.crossings import Crossing
 from psoup.answers.refresh.settling import settled
 from psoup.answers.replicas.view import View
 from psoup.errors import BadRequest, PermissionDenied, RowsLost
-from psoup.store import Hole
+from psoup.store import Hole, Registration
 from querystem.identity import base_query, slides
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshOn, triggers_of
@@ -54,7 +54,7 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     _check_views(plan, question)
     if question.base_rows and (plan.query.stays or not slides(plan.query)):
-        return replace(plan, query=_base_query(plan))
+        return replace(plan, query=_base_query(plan, prepared.registration))
     return with_composite(plan, view, unregistered, memo)
 
 
@@ -79,7 +79,7 @@ def _check_views(plan: Plan, question: Question) -> None:
         )
 
 
-def _base_query(plan: Plan) -> Query:
+def _base_query(plan: Plan, registration: Registration | None) -> Query:
     if not isinstance(plan.query.source, Leg):
         raise BadRequest(
             "base rows of a query over several streams or over another query are not sent yet",
@@ -87,7 +87,11 @@ def _base_query(plan: Plan) -> Query:
             field="base_rows",
             hint="sync the answer itself: leave base_rows out",
         )
-    base = base_query(plan.query, plan.leg.schema)
+    schema = plan.leg.schema
+    if registration is not None:
+        # The client has bound the text to the columns of that time.
+        schema = schema.at(registration.position.packed)
+    base = base_query(plan.query, schema)
     late = plan.query.uses_now and (plan.query.stays or not slides(base))
     if plan.query.has_now or late:
         raise BadRequest(

@@ -216,5 +216,6 @@ def _reading_key(texts: StoredTexts) -> tuple[object, ...]:
     if not texts.window:
         return "query", texts.form, texts.predicate_keys
     # A window is read with the schemas of the streams, and with the period of REFRESH.
-    binding = texts.window, texts.stream_ids, texts.unrefreshed
+    altered = tuple(schema.altered_at for schema in texts.schemas)
+    binding = texts.window, texts.stream_ids, altered, texts.unrefreshed
     return "query", texts.form, texts.predicate_keys, binding

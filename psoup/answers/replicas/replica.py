@@ -253,7 +253,8 @@ class Replica:
         match entry.event:
             case StreamCreated(stream_id, schema):
                 self._open_stem(stream_id, schema)
-            case StreamAltered(stream_id, _, schema):
+            case StreamAltered(stream_id, _, altered):
+                schema = altered.with_dropped
                 self._files[stream_id].alter(stem_schema(schema), schema.optional)
                 self._readers[stream_id].alter(schema)
                 self.stems[stream_id].alter(stem_schema(schema).names, schema.optional)
@@ -284,7 +285,9 @@ class Replica:
             keyed.forget()
             self.keyed[stream_id] = KeyedStream(self._memory)
 
-    def _open_stem(self, stream_id: int, schema: StreamSchema) -> None:
+    def _open_stem(self, stream_id: int, opened: StreamSchema) -> None:
+        # Answers that began before a DROP COLUMN read the column.
+        schema = opened.with_dropped
         folder, columns = self._store.stem(stream_id), stem_schema(schema)
         files = StemFiles(folder, columns, self._memory, schema.optional)
         self._files[stream_id] = files
@@ -292,7 +295,10 @@ class Replica:
         reader = StemReader(self._memory, stream_id, schema, files.read, read_log, self._is_known)
         self._readers[stream_id] = reader
         erased = self.state.erased(stream_id).ids
-        self.stems[stream_id] = DataStem(self._memory, reader.read, files.pick, erased=erased)
+        stem = DataStem(self._memory, reader.read, files.pick, erased=erased)
+        if opened.dropped:
+            stem.alter(columns.names, schema.optional)
+        self.stems[stream_id] = stem
         if schema.key:
             self.keyed[stream_id] = KeyedStream(self._memory)
 

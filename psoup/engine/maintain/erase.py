@@ -22,7 +22,7 @@ from datastem.blocks import BLOCK_BITS
 from psoup.engine.composites.boxes import edges_of
 from psoup.engine.composites.lookup.edges import all_sides
 from psoup.engine.composites.worker import write_joins
-from psoup.engine.ledger import Ledger, joins_name, stem_name
+from psoup.engine.ledger import JOINS, STEM, Ledger, joins_name, stem_name, stream_of
 from psoup.engine.maintain.merge import with_partition, write_closures
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.jobs import Outcome, SearchedFile, SparkJob, by_table, job_of, run_tasks
@@ -30,7 +30,7 @@ from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
 from psoup.engine.steps.worker import insert, write_pieces
 from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import reader
-from psoup.store.layout import combination_part
+from psoup.store.layout import SEGMENTED, combination_part
 from psoup.store.log.position import Position
 from results.bitmaps import encode
 from results.id_sets import member
@@ -78,7 +78,7 @@ class EraseFromFiles:
             self._erase(ledger, chosen)
             return True
         # A damaged file may be restored, and is written again then.
-        if self._is_busy() or _has_damaged(ledger):
+        if self._is_busy() or _has_damaged(ledger) or _has_ended(ledger):
             return False
         ledger.mark_erased(aim)
         ledger.publish("erase")
@@ -132,6 +132,19 @@ def _has_damaged(ledger: Ledger) -> bool:
         if low < high and name in ledger.tables and path in ledger.tables[name].files:
             return True
     return False
+
+
+def _has_ended(ledger: Ledger) -> bool:
+    """Return True if a table still names files of dropped streams or ended composites, which may
+    have erased rows: `Retain` removes them."""
+    tables = (name for name in ledger.tables if name.startswith((STEM, JOINS)))
+    if any(ledger.tables[name].files and not ledger.is_live(stream_of(name)) for name in tables):
+        return True
+    return any(
+        not ledger.is_live(int(file.partition["stream_id"]))
+        for name in SEGMENTED
+        for file in ledger.files(name)
+    )
 
 
 def _erasures(ledger: Ledger) -> Iterator[FileErasure]:

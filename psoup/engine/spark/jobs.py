@@ -43,7 +43,7 @@ class SparkJob:
     def optional(self, stream_id: int) -> Mapping[str, Column]:
         """Return the columns that files of a stream may lack."""
         schema = self.altered.get(stream_id)
-        return NO_COLUMNS if schema is None else schema.optional
+        return NO_COLUMNS if schema is None else schema.with_dropped.optional
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def job_of(ledger: Ledger) -> SparkJob:
     altered = {
         stream.id: stream.schema
         for stream in ledger.state.streams.values()
-        if stream.schema.optional and not stream.dropped
+        if (stream.schema.optional or stream.schema.dropped) and not stream.dropped
     }
     version = ledger.tables["predicates"].version
     return SparkJob(str(store.root), version, store.sync, excluded, altered=altered)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Int64s
 from datastem.blocks import BLOCK_BITS
+from datastem.codec import stem_schema
 from datastem.schema import OP, StreamSchema
 from psoup.engine.ledger import stem_name
 from psoup.engine.matching.implied import matched_ids
@@ -103,7 +104,9 @@ def fresh(job: SparkJob, work: Intake) -> list[Outcome]:
         for entry in read_events(Path(job.root) / "log", file.file, file.version):
             event = entry.event
             if isinstance(event, Data) and event.rows and event.stream_id in work.schemas:
-                decoded = rows_of(entry, event, work.schemas[event.stream_id], file.file.path)
+                # A predicate that has ended, and is in an index still, may read a dropped column.
+                schema = work.schemas[event.stream_id].with_dropped
+                decoded = rows_of(entry, event, schema, file.file.path)
                 if isinstance(decoded, Hole):
                     outcomes.append(decoded)
                 else:
@@ -115,7 +118,8 @@ def fresh(job: SparkJob, work: Intake) -> list[Outcome]:
         for stream_id, parts in rows.items():
             batch = pa.concat_batches(parts)
             if work.stores:
-                table = pa.Table.from_batches([batch])
+                names = stem_schema(work.schemas[stream_id]).names
+                table = pa.Table.from_batches([batch]).select(names)
                 writing.append(pool.submit(insert, job, stream_id, table))
             probe = Probe(predicates.stem(stream_id).index, stream_id, work.groups[stream_id])
             for matches in probe.tables(batch):

@@ -77,5 +77,6 @@ def _row(rows: KeyRows, row_id: int) -> pb.Rows | None:
     row = rows.row(row_id)
     if row is None:
         return None
-    columns = [Column(name, rows.schema.types[name]) for name in row.schema.names]
+    labels = rows.schema.label
+    columns = [Column(labels(name), rows.schema.types[name]) for name in row.schema.names]
     return next(to_rows([row], columns, _CURRENT_BYTES))

@@ -36,6 +36,7 @@ from querystem.language import (
     CreatePolicy,
     CreateStream,
     CreateView,
+    DropColumn,
     DropFunction,
     DropPolicy,
     DropStream,
@@ -142,11 +143,15 @@ async def _alter(core: Core, call: Call, acting: Acting, statement: AlterStream)
     state, tenant, name = core.follower.state, acting.tenant, statement.name
     stream = find_stream(state, tenant, name, acting.visible(state))
     acting.demand(state, [stream.id])
-    terms = statement.change, core.settings.columns, acting.own(state)
-    altered = await core.submit(call, Alter(tenant, acting.owner, name, *terms))
+    if isinstance(statement.change, DropColumn) and statement.change.cascade:
+        _check_drop(state, acting, stream.id, name)
+    terms = core.settings.columns, acting.own(state), acting.administers(state)
+    alter = Alter(tenant, acting.owner, name, statement.change, *terms)
+    altered = await core.submit(call, alter)
+    if altered.ended is not None and altered.ended.policies:
+        core.policies.policy_ended()
     notes = alteration_notes(stream.schema, altered.stream.schema)
-    ended = Ended((), (), (), altered.ended) if altered.ended else None
-    return Defined(altered.stream, altered.position, ended, notes)
+    return Defined(altered.stream, altered.position, altered.ended, notes)
 
 
 async def _end_view(

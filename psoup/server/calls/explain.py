@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from datastem.arrays import UInt16s
+from datastem.schema import StreamSchema
 from psoup.access.actions import administers
 from psoup.access.principal import Principal
 from psoup.answers import Plan, Question
@@ -41,9 +42,11 @@ from querystem.expressions import Expression, from_json
 from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
 from querystem.index.formula import Condition, Factor
 from querystem.join import JoinMethod, JoinStep
+from querystem.labels import labelled, labelled_factor, labelled_leg, labelled_refresh
 from querystem.language import expression_text, leg_window_text, refresh_text
 from querystem.operators import LOOK_UP, Operator, operators_of
 from querystem.pace import spending
+from querystem.patterns import Schemas
 from results.bitmaps import decode
 from results.id_sets import intersect, size
 
@@ -74,17 +77,19 @@ async def _explain(core: Core, call: Call, request: pb.ExplainRequest) -> pb.Exp
         source = find_source(view, question, core.maker.unregistered)
         plan = core.maker.plan(view, question)
     reader = question.reader
+    named = [matched.stream.schema for matched in (*source.triggers, *source.legs)]
+    schemas = {schema.name: schema for schema in named}.__getitem__
     legs = [
-        _leg(core, plan, leg, named.stream, reader)
-        for leg, named in zip(plan.legs, source.legs, strict=True)
+        _leg(core, plan, leg, matched.stream, reader, schemas)
+        for leg, matched in zip(plan.legs, source.legs, strict=True)
     ]
     message = pb.Explanation(
         composite=describe_composite(plan, view, administers(view.state, reader)),
         epoch=plan.epoch.number,
-        refresh=refresh_text(question.query.refresh),
+        refresh=refresh_text(labelled_refresh(question.query.refresh, schemas)),
         views=[view_name(view.state, view_id) for view_id in (*source.views, *view_ids)],
     )
-    await core.in_thread(call, _complete, core, message, plan, legs, stages)
+    await core.in_thread(call, _complete, core, message, plan, legs, schemas, stages)
     return message
 
 
@@ -132,7 +137,12 @@ class _ExplainedLeg:
 
 
 def _leg(
-    core: Core, plan: Plan, leg: LegPlan, stream: StreamState, reader: Principal
+    core: Core,
+    plan: Plan,
+    leg: LegPlan,
+    stream: StreamState,
+    reader: Principal,
+    schemas: Schemas,
 ) -> _ExplainedLeg:
     """Return a leg with all that is quick to find. Other predicates are compared only for callers
     who administer."""
@@ -140,7 +150,8 @@ def _leg(
     _, predicates = state.columns
     # None for a text that is not registered.
     predicate = state.predicates.get(leg.predicate_id)
-    message = pb.ExplainedLeg(stream=stream.schema.name, window=leg_window_text(leg.leg))
+    window = leg_window_text(labelled_leg(leg.leg, schemas))
+    message = pb.ExplainedLeg(stream=stream.schema.name, window=window)
     others = None
     if administers(state, reader):
         ids = predicates.of_stream(leg.stream_id)
@@ -171,7 +182,12 @@ def _quarantined(plan: Plan, leg: LegPlan, reason: bool) -> str:
 
 
 def _complete(
-    core: Core, message: pb.Explanation, plan: Plan, legs: Sequence[_ExplainedLeg], stages: Stages
+    core: Core,
+    message: pb.Explanation,
+    plan: Plan,
+    legs: Sequence[_ExplainedLeg],
+    schemas: Schemas,
+    stages: Stages,
 ) -> None:
     """Fill in what takes long."""
     try:
@@ -186,7 +202,7 @@ def _complete(
             leg.message.row_count = rows.matched
         if (use := core.maker.implied.used(leg.plan.predicate_id)) is not None:
             leg.message.implied_by.CopyFrom(_implied_by(core, leg, use))
-        leg.message.factors.extend(_factors(leg.plan.leg.where, leg.compared_keys))
+        leg.message.factors.extend(_factors(leg.plan, leg.compared_keys))
         if leg.others is not None and leg.message.factors:
             excluded = plan.epoch.epoch.quarantine.of_stream(leg.plan.stream_id)
             if (index := index_message(leg.plan, leg.others, excluded)) is not None:
@@ -199,7 +215,7 @@ def _complete(
         leg.message.stored.CopyFrom(_stored(core, plan, leg.plan))
     message.legs.extend(leg.message for leg in legs)
     message.run.CopyFrom(run.message)
-    operators = operators_of(plan.query, plan.schema_of)
+    operators = operators_of(plan.query, schemas)
     message.operator.CopyFrom(_operator(operators, run.joins))
     _describe_first_leg(message)
 
@@ -211,7 +227,7 @@ def _implied_by(core: Core, leg: _ExplainedLeg, use: ImpliedUse) -> pb.ImpliedBy
     is_own = registrations.has_predicate(reader.tenant, reader.owner, use.implied)
     message = pb.ImpliedBy(condition=_HIDDEN_CONDITION)
     if is_own or administers(state, reader):
-        message.condition = expression_text(use.where)
+        message.condition = expression_text(labelled(use.where, leg.plan.schema))
     if not leg.bound:
         message.looked_at_rows, message.rows = use.looked_at, use.rows
     return message
@@ -281,8 +297,8 @@ _ACCESS = {
 }
 
 
-def _factors(where: Expression, other_keys: Sequence[str]) -> list[pb.Factor]:
-    leg_factors = factors_of(where)
+def _factors(leg: LegPlan, other_keys: Sequence[str]) -> list[pb.Factor]:
+    leg_factors = factors_of(leg.leg.where)
     sharing: Counter[Factor] = Counter()
     beside: dict[Expression, set[Factor]] = {
         operand: set() for factor in leg_factors if (operand := operand_of(factor)) is not None
@@ -293,7 +309,7 @@ def _factors(where: Expression, other_keys: Sequence[str]) -> list[pb.Factor]:
             operand = operand_of(factor)
             if operand is not None and operand in beside:
                 beside[operand].add(factor)
-    return [_factor(factor, beside, sharing[factor] - 1) for factor in leg_factors]
+    return [_factor(factor, beside, sharing[factor] - 1, leg.schema) for factor in leg_factors]
 
 
 def _factors_of(key: str) -> Sequence[Factor]:
@@ -305,16 +321,21 @@ def _factors_of(key: str) -> Sequence[Factor]:
         return ()
 
 
-def _factor(factor: Factor, beside: dict[Expression, set[Factor]], shared_by: int) -> pb.Factor:
+def _factor(
+    factor: Factor,
+    beside: dict[Expression, set[Factor]],
+    shared_by: int,
+    schema: StreamSchema,
+) -> pb.Factor:
     operand = operand_of(factor)
     # Patterns of an operand have an index of their own, beside that of its values.
     is_pattern = isinstance(factor, Condition)
     alike = [] if operand is None else beside[operand]
     constants = constants_of(f for f in alike if isinstance(f, Condition) == is_pattern)
     return pb.Factor(
-        text=factor_text(factor),
+        text=factor_text(labelled_factor(factor, schema)),
         access=_ACCESS[access_of(factor, constants)],
-        operand="" if operand is None else expression_text(operand),
+        operand="" if operand is None else expression_text(labelled(operand, schema)),
         constant_count=constants,
         shared_by=shared_by,
     )

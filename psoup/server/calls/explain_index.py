@@ -24,6 +24,7 @@ from querystem.index.structures import (
     PatternTable,
     Structure,
 )
+from querystem.labels import labelled
 from querystem.language import expression_text
 from querystem.pace import spending
 from querystem.structures import structure_of, structure_text
@@ -64,7 +65,7 @@ def index_message(
         return None
     return pb.IndexStructure(
         method=_METHODS[type(structure)],
-        operands=[expression_text(operand) for operand in structure.operands],
+        operands=[expression_text(labelled(operand, leg.schema)) for operand in structure.operands],
         predicate_count=structure.count,
-        text=structure_text(structure),
+        text=structure_text(structure, leg.schema),
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+
+import pyarrow as pa
 
 from datastem.instants import SECOND
 from psoup.answers.planning.question import in_zones
@@ -23,6 +26,7 @@ from psoup.server.wire.parameters import (
     to_json_many,
 )
 from psoup.server.wire.values import columns_message, pattern_message
+from psoup.store import Position, State
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.draft import Stale
 from psoup.write.registrations import (
@@ -34,9 +38,9 @@ from psoup.write.registrations import (
     UnregisterOne,
     composition_of,
 )
-from querystem.advice import window_notes
+from querystem.advice import now_notes, window_notes
 from querystem.composites import Composition
-from querystem.language import bind_rows
+from querystem.language import UnknownColumn, bind_rows
 from querystem.query import Query
 from querystem.zones import zones_of
 
@@ -53,6 +57,7 @@ async def handle_register(
 ) -> pb.RegisterResponse:
     """Raise what `register` raises."""
     registered, query, streams = await register(core, call, request)
+    schemas = [streams.schema(leg.stream) for leg in query.legs]
     return pb.RegisterResponse(
         handle=registered.handles[0],
         position=core.positions.encode(registered.position),
@@ -61,7 +66,7 @@ async def handle_register(
         pattern=pattern_message(query, streams.schema),
         lease_until=lease_until(core.leases, registered.handles[0]),
         replaced=bool(registered.replaced),
-        notes=window_notes(query, [streams.schema(leg.stream) for leg in query.legs]),
+        notes=[*window_notes(query, schemas), *now_notes(query, schemas)],
     )
 
 
@@ -104,8 +109,7 @@ async def register(
         )
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        streams = acting.streams(core.follower.state)
-        query, parameters = await bind(core, call, streams, request.sql, request.parameters)
+        streams, query, parameters = await _bound(core, call, acting, request)
         acting.demand_named(core.follower.state, query, streams)
         await zones_for(core, call, zones_of(query))
         composition = await _composition(core, call, streams, query)
@@ -117,6 +121,38 @@ async def register(
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal), query, streams
     raise _dropped_repeatedly()
+
+
+async def _bound(
+    core: Core, call: Call, acting: Acting, request: pb.RegisterRequest
+) -> tuple[TenantStreams, Query, str]:
+    """Return the streams that a text is bound to, its query and its parameters. Raise QueryError.
+
+    A registration keeps its meaning when a column that its text names is renamed. Who registers the
+    text again, as programs do when they start, gets that registration.
+    """
+    state = core.follower.state
+    terms = request.sql, request.parameters
+    streams = acting.streams(state)
+    try:
+        return streams, *await bind(core, call, streams, *terms)
+    except UnknownColumn:
+        as_of = _registered_at(state, acting, request.sql, [request.client_key])
+        if as_of is None:
+            raise
+    streams = acting.streams(state, as_of)
+    return streams, *await bind(core, call, streams, *terms)
+
+
+def _registered_at(
+    state: State, acting: Acting, sql: str, client_keys: Sequence[str]
+) -> Position | None:
+    """Return the position of the first registration of a text with one of some client keys; None
+    without one."""
+    keys = pa.array([key for key in client_keys if key], pa.string())
+    existing = state.registrations.find_all(acting.tenant, acting.owner, keys).values()
+    packed = min((old.position for old in existing if old.text == sql), default=None)
+    return None if packed is None else Position.unpack(packed)
 
 
 async def _composition(
@@ -140,18 +176,24 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
 
     def propose(streams: TenantStreams) -> RegisterAll | RegisterRows:
         values = _ParameterTable(core.settings, request.rows, arrow)
-        limit, sql = core.settings.query_bytes, request.sql
-        bound = bind_rows(
-            sql, streams.lookup, values.columns, values.count, max_text=limit, names=streams.names
-        )
+        sql, terms = request.sql, (values.columns, values.count)
+        limit, names = core.settings.query_bytes, streams.names
+        try:
+            bound = bind_rows(sql, streams.lookup, *terms, max_text=limit, names=names)
+        except UnknownColumn:
+            as_of = _registered_at(core.follower.state, acting, sql, values.client_keys)
+            if as_of is None:
+                raise
+            streams = acting.streams(core.follower.state, as_of)
+            bound = bind_rows(sql, streams.lookup, *terms, max_text=limit, names=names)
         if bound.pattern is not None:
             acting.demand_named(core.follower.state, bound.pattern, streams)
             in_zones(bound.pattern, core.follower.state.zones)
         parameters = to_json_many(values.columns, values.count)
         if bound.form is not None:
             rows = ManyRows(values.client_keys, parameters, bound.keys)
-            terms = tenant, owner, streams.bound.id, sql, lease
-            return RegisterRows(*terms, bound.form, rows, request.replace, streams.view_ids)
+            subject = tenant, owner, streams.bound.id, sql, lease
+            return RegisterRows(*subject, bound.form, rows, request.replace, streams.view_ids)
         written = list(map(written_out, bound.queries))
         composed = (composition_of(query, streams.streams_of(query)) for query in written)
         ready = list(map(Prepared, values.client_keys, parameters, written, composed))

@@ -31,6 +31,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ClockGuard
 from psoup.write.drops import Ended
 from psoup.write.leases import LeaseKeeper
+from querystem.labels import labelled_leg, labelled_refresh
 from querystem.language import (
     function_sql,
     leg_window_text,
@@ -96,13 +97,13 @@ def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stre
     message = pb.Stream(
         name=schema.name,
         id=stream.id,
-        columns=columns_message(schema.columns),
-        ordered_by=schema.ordered_by or "",
+        columns=columns_message(schema.labelled.columns),
+        ordered_by=schema.labelled.ordered_by or "",
         ahead=from_duration(schema.ahead),
         row_count=0 if bound else stream.high,
         sql=stream_sql(schema),
         registration_count=stream.registrations,
-        key=schema.key,
+        key=schema.labelled.key,
     )
     if not bound:
         message.policies.extend(
@@ -186,8 +187,10 @@ def _registration_message(
 ) -> pb.Registration:
     streams = [core.follower.state.streams[leg.stream_id] for leg in registration.legs]
     schemas = {stream.schema.name: stream.schema for stream in streams}
+    triggers = [core.follower.state.streams[t.stream_id] for t in registration.triggers]
+    labels = {s.schema.name: s.schema for s in (*triggers, *streams)}.__getitem__
     legs = [
-        _leg_message(core, stream, stored.predicate_id, leg, reader)
+        _leg_message(core, stream, stored.predicate_id, labelled_leg(leg, labels), reader)
         for stream, stored, leg in zip(streams, registration.legs, query.legs, strict=True)
     ]
     first = legs[0]
@@ -205,7 +208,7 @@ def _registration_message(
         registered_at=from_instant(registration.stamp),
         matched_rows=first.matched_rows,
         stream_rows=first.stream_rows,
-        refresh=refresh_text(query.refresh),
+        refresh=refresh_text(labelled_refresh(query.refresh, labels)),
         pattern=pattern_message(query, schemas.__getitem__),
         lease_until=lease_until(core.leases, registration.handle),
         legs=legs,

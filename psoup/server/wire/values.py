@@ -6,6 +6,7 @@ import datetime
 import decimal
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -77,7 +78,11 @@ def to_table(rows: pb.Rows, schema: StreamSchema) -> pa.Table:
     Columns the stream does not have are carried on, for `accept` to refuse by name.
     """
     check_width(rows)
-    declared = {column.name: column for column in (*schema.columns, *BATCH_COLUMNS)}
+    declared = {column.name: column for column in BATCH_COLUMNS}
+    declared |= {
+        label: replace(column, name=label)
+        for label, column in schema.accepted_labels(MIN_INSTANT).items()
+    }
     arrays = [_column(rows, place, declared.get(name)) for place, name in enumerate(rows.columns)]
     return pa.Table.from_arrays(arrays, names=list(rows.columns))
 

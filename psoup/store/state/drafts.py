@@ -63,6 +63,13 @@ class DraftRegistrations(Overlay[bytes, Registration]):
                 forms[form] = [*forms.get(form, ()), *same]
         return forms
 
+    def using(
+        self, stream_id: int, uses: Callable[[str], bool], predicate_ids: Int64s
+    ) -> list[bytes]:
+        before = self._before.using(stream_id, uses, predicate_ids)
+        same = [h for h in before if h not in self._removed and h not in self._changed]
+        return [*same, *self._changed.using(stream_id, uses, predicate_ids)]
+
     def extend(self, table: pa.Table) -> None:
         self._waiting.append(table)
 
@@ -98,6 +105,11 @@ class DraftPredicates(Overlay[int, Predicate]):
         before[np.isin(before, list(self._removed))] = -1
         changed = self._changed.find_all(stream_id, keys)
         return np.where(changed < 0, before, changed)
+
+    def containing(self, stream_id: int, text: str) -> Int64s:
+        before = self._before.containing(stream_id, text)
+        before = before[~np.isin(before, list(self._removed))]
+        return np.union1d(before, self._changed.containing(stream_id, text))
 
     def extend(self, table: pa.Table) -> None:
         self._waiting.append(lambda layer: layer.extend(table))

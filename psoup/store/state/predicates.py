@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, Mask, UInt32s
 from psoup.store.state.column_mapping import ColumnMapping
@@ -141,6 +142,13 @@ class Predicates(ColumnMapping[int, Predicate]):
         """Return the ids of a stream's predicates, ascending."""
         of_stream = self._alive.values & (self._streams.values == stream_id)
         return np.sort(self._ids.values[of_stream])
+
+    def containing(self, stream_id: int, text: str) -> Int64s:
+        """Return the ids of a stream's predicates whose keys contain a text, ascending."""
+        ids = self.of_stream(stream_id)
+        table = self.having(ids)
+        matches = pc.match_substring(table.column("key"), text).to_numpy()
+        return np.sort(table.column("predicate_id").to_numpy()[matches])
 
     def latest(self, stream_id: int, most: int) -> pa.Table:
         """Return at most `most` of a stream's newest predicates as a table, the newest first.

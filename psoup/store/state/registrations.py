@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -227,6 +227,19 @@ class Registrations(ColumnMapping[bytes, Registration]):
             for members in np.split(rows, edges)
             if len(members)
         }
+
+    def using(
+        self, stream_id: int, uses: Callable[[str], bool], predicate_ids: Int64s
+    ) -> list[bytes]:
+        """Return the handles of the registrations over a stream whose query forms satisfy `uses`,
+        or that have one of these predicates. It scans all registrations."""
+        over = self._over([stream_id]) & self._alive.values
+        codes, first = np.unique(self._forms.codes[over], return_index=True)
+        rows = np.flatnonzero(over)[first].tolist()
+        using = [code for code, row in zip(codes, rows, strict=True) if uses(self._forms[row])]
+        mask = np.isin(self._forms.codes, using)
+        mask[self.with_predicates(predicate_ids)] = True
+        return [self._handles[row] for row in np.flatnonzero(mask & over).tolist()]
 
     @property
     def composed_legs(self) -> ComposedLegs:

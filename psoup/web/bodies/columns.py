@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.errors import RowError
+from datastem.instants import MIN_INSTANT
 from datastem.schema import BATCH_COLUMNS, OP, Column, StreamSchema
 from psoup.formats.convert import Converted
 from psoup.formats.json_values import array_of, convert_array, json_constant, misfits
@@ -44,7 +46,11 @@ class TargetField:
 
 
 def targets_of(schema: StreamSchema) -> dict[str, TargetField]:
-    return {column.name: TargetField.of(column) for column in (*schema.columns, *BATCH_COLUMNS)}
+    """Return the columns that a batch may have, by name. The stream's check knows whether a
+    former name is still accepted."""
+    accepted = schema.accepted_labels(MIN_INSTANT)
+    named = (replace(column, name=label) for label, column in accepted.items())
+    return {column.name: TargetField.of(column) for column in (*named, *BATCH_COLUMNS)}
 
 
 def table_of(rows: Iterator[Any], schema: StreamSchema) -> pa.Table:
@@ -57,7 +63,7 @@ def table_of(rows: Iterator[Any], schema: StreamSchema) -> pa.Table:
         spending()(table.num_rows * max(1, table.num_columns) * VALUE_UNITS)
         first += len(chunk)
     if not tables:
-        return schema.arrow.empty_table()
+        return schema.labelled.arrow.empty_table()
     table = pa.concat_tables(tables, promote_options="default")
     if patched is not None and (others := {*table.column_names} - _BATCH_NAMES - patched):
         # A value that is missing in a patch is kept, and not NULL.
@@ -77,21 +83,25 @@ def _columns(
     targets: Mapping[str, TargetField],
     patched: set[str] | None,
 ) -> pa.Table:
-    names = {column.name for column in schema.columns}
-    required = names - schema.optional.keys()
+    names = targets.keys() - _BATCH_NAMES
+    required = {column.label: _labels(column) for column in schema.columns}
+    for column in schema.optional.values():
+        del required[column.label]
     present: set[str] = set()
     for row, value in enumerate(rows, first):
         if not isinstance(value, dict):
             raise malformed(row, ValueError("a row is an object"))
-        # Rows with exactly the stream's columns need no closer look.
+        # Rows with exactly these columns need no closer look.
         if value.keys() != names:
             _check_names(value, row, names, required)
         present |= value.keys()
     arrays = {}
+    optional = {column.label: column for column in schema.optional.values()}
     for name, target in targets.items():
         # Of each chunk, since another one may have it. Patches set what they have, and no default.
-        if name in schema.optional and patched is None:
-            default = json_constant(schema.optional[name].default)
+        added = optional.get(name)
+        if added and patched is None and not (_labels(added) - {name}) & present:
+            default = json_constant(added.default)
             arrays[name] = _array([row.get(name, default) for row in rows], first, target)
         elif name in present:
             arrays[name] = _array([row.get(name) for row in rows], first, target)
@@ -118,7 +128,14 @@ def _patched(rows: Sequence[Any], first: int, patched: set[str] | None) -> set[s
     return patched
 
 
-def _check_names(row: Mapping[str, Any], number: int, names: set[str], required: set[str]) -> None:
+def _labels(column: Column) -> set[str]:
+    """Return the present label of a column, and its former ones."""
+    return {column.label, *(old.label for old in column.former)}
+
+
+def _check_names(
+    row: Mapping[str, Any], number: int, names: AbstractSet[str], required: Mapping[str, set[str]]
+) -> None:
     for name in row:
         if name not in names and name not in _BATCH_NAMES:
             message = f"row {number}: the stream has no column {name[:80]}"
@@ -126,7 +143,8 @@ def _check_names(row: Mapping[str, Any], number: int, names: set[str], required:
     # Of these the stream's check knows what is needed.
     if row.get(OP) in ("delete", "patch"):
         return
-    if missing := sorted(required - row.keys()):
+    missing = sorted(label for label, labels in required.items() if not labels & row.keys())
+    if missing:
         raise RowError(
             "MISSING_COLUMN",
             f"row {number}: column {missing[0]} is missing",

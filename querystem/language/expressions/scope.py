@@ -34,11 +34,14 @@ class ScopeItem:
     inside: Sequence[ScopeStream] = ()
 
     def column(self, name: str) -> ColumnRef:
-        return ColumnRef(self.prefix + name, self.types[name])
+        own_name = self.stream.schema.labels.get(name, name) if self.stream else name
+        return ColumnRef(self.prefix + own_name, self.types[name])
 
     def unknown(self, name: str, span: Span, hint: str = "") -> UnknownColumn:
         """Return the error for a column that the item does not have."""
-        if name in ("ts", "row_id"):
+        if self.stream is not None:
+            hint = hint or self.stream.schema.renaming(name)
+        elif name in ("ts", "row_id"):
             hint = f"rows of {self.name} have none: it is a query"
         hint = hint or suggest(name, self.types)
         return UnknownColumn(f"there is no column {name} in {self.name}", span, hint=hint)
@@ -47,9 +50,11 @@ class ScopeItem:
         return f"{write_name(self.name)}.{write_name(name)}"
 
 
-def stream_item(name: str, schema: StreamSchema) -> ScopeItem:
-    """Return a stream that is a whole FROM: its columns have their own names."""
-    return ScopeItem(name, schema.types, [column.name for column in schema.columns])
+def stream_item(name: str, schema: StreamSchema, prefix: str = "", window: int = 0) -> ScopeItem:
+    """Return a stream. In expressions its columns have the names that never change; without a
+    `prefix` it is a whole FROM."""
+    types, labels = schema.labelled.types, list(schema.labels)
+    return ScopeItem(name, types, labels, prefix, ScopeStream(schema, window))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,9 @@ class Scope:
 
     def meant(self, name: str) -> str:
         """Return a hint with the nearest column of all items."""
+        for item in self.items:
+            if item.stream is not None and (hint := item.stream.schema.renaming(name)):
+                return hint
         if len(self.items) == 1:
             return suggest(name, self.items[0].types)
         near = nearest(name, {column for item in self.items for column in item.types})

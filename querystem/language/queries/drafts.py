@@ -36,9 +36,10 @@ class DraftOn(RefreshOn):
 @dataclass(frozen=True)
 class DraftAsOf(AsOf):
     """A look-up at `span` without its keys yet: these are what conditions equate the `columns` of
-    KEY with."""
+    KEY with, whose `labels` people use."""
 
     columns: tuple[ColumnRef, ...] = ()
+    labels: tuple[str, ...] = ()
     span: Span | None = None
 
 

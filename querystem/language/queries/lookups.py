@@ -60,7 +60,8 @@ def bind_lookup(
     columns = tuple(ColumnRef(name, schema.types[name]) for name in schema.key)
     row = ColumnRef(f"{item.prefix}row_id", BIGINT) if as_known else None
     name = item.stream.schema.name if as_known and item.stream is not None else ""
-    draft = DraftAsOf(item.column("ts"), (), row, name, columns, span)
+    labels = schema.labelled.key
+    draft = DraftAsOf(item.column("ts"), (), row, name, columns, labels, span)
     return draft, tuple(stream.window for stream in streams)
 
 
@@ -122,15 +123,15 @@ def with_keys(leg: Leg, number: int, on: Expression) -> Leg:
     if not isinstance(draft, DraftAsOf):
         return leg
     keys = []
-    for column in draft.columns:
+    for column, label in zip(draft.columns, draft.labels, strict=True):
         item_ref = ColumnRef(item_column(number, column.name), column.type)
         values = [*_equated(item_ref, conjuncts(on), number), *_constants(column, leg.where)]
         if not values:
             raise _refused(
                 f"a row of {leg.stream} is looked up by all of its KEY, and nothing before it"
-                f" equals {column.name}",
+                f" equals {label}",
                 draft.span,
-                f"add a condition such as {leg.stream}.{column.name} = value",
+                f"add a condition such as {leg.stream}.{label} = value",
             )
         key = values[0]
         alike = key.type == column.type

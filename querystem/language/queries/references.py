@@ -195,7 +195,7 @@ class TextBinding:
         source = self._look_up(identifier(table.this), inside_views(self.lookup), True)
         if self.bound_at is None or not isinstance(source, StreamSchema):
             return source
-        return source.with_columns_until(self.bound_at)
+        return source.at(self.bound_at)
 
     def _look_up(self, name: str, lookup: Lookup, inside: bool) -> Named | None:
         if (name, inside) not in self.looked_up_names:

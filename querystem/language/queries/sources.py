@@ -26,7 +26,7 @@ from querystem.language.errors import (
 )
 from querystem.language.expressions.bind import MAX_DEPTH, identifier
 from querystem.language.expressions.coerce import compare, need_type
-from querystem.language.expressions.scope import Scope, ScopeItem, ScopeStream
+from querystem.language.expressions.scope import Scope, ScopeItem, ScopeStream, stream_item
 from querystem.language.normal_form.rewrite import (
     Extent,
     all_of,
@@ -156,9 +156,7 @@ class Sources:
         else:
             leg, schema = self._looked_up(table, before)
         self._items.append(leg)
-        columns = [column.name for column in schema.columns]
-        stream = ScopeStream(schema, len(self._text.windows) - 1)
-        return ScopeItem(name, schema.types, columns, item_column(number, ""), stream)
+        return stream_item(name, schema, item_column(number, ""), len(self._text.windows) - 1)
 
     def _looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:
         leg, schema = self._text.looked_up(table, before)

@@ -1,4 +1,4 @@
-"""ALTER STREAM: a column to add, another RETAIN or AHEAD."""
+"""ALTER STREAM: a column to add, to rename or to drop, another RETAIN or AHEAD."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from dataclasses import dataclass
 from sqlglot.tokenizer_core import TokenType
 
 from datastem.constants import Constant
+from datastem.instants import DAY
 from datastem.schema import Column
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import Literal
-from querystem.language.errors import BindProblem, NotYet, Span, SyntaxProblem, TypeProblem
+from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem
 from querystem.language.tokens.durations import read_duration
 from querystem.language.tokens.literals import convert, decimal_literal, number
 from querystem.language.tokens.scan import TokenReader, span_of
 
 MAX_DEFAULT_BYTES = 100
 
-_FORMS = "write ALTER STREAM name ADD COLUMN column TYPE, SET RETAIN duration or SET AHEAD duration"
+# How long batches may use the former name of a column.
+ACCEPT_FORMER = 90 * DAY
+
+_FORMS = (
+    "write ALTER STREAM name ADD COLUMN column TYPE, RENAME COLUMN column TO name, DROP COLUMN "
+    "column, SET RETAIN duration or SET AHEAD duration"
+)
 _CONSTANT = "a default is a number, 'text', TRUE, FALSE, NULL, DATE '…' or TIMESTAMP '…'"
 
 # Reads the type of a column; adds a note if it is spelled as in other systems.
@@ -30,6 +37,25 @@ class AddColumn:
     """A column to add; `column` has its default."""
 
     column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Another name for a column. Batches may use the former one for `accept` microseconds."""
+
+    column: str
+    to: str
+    accept: int = ACCEPT_FORMER
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """A column to drop; with `cascade`, what reads it ends. Batches may bring it for `accept`
+    microseconds."""
+
+    column: str
+    cascade: bool = False
+    accept: int = ACCEPT_FORMER
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +73,7 @@ class SetAhead:
     ahead: int
 
 
-Alteration = AddColumn | SetRetain | SetAhead
+Alteration = AddColumn | RenameColumn | DropColumn | SetRetain | SetAhead
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +97,12 @@ def parse_alter(
         change: Alteration = _add_column(reader, read_type)
     elif reader.take("SET"):
         change = _set_option(reader, check_retain)
-    elif reader.sees("RENAME") or reader.sees("DROP"):
-        word = reader.skip().text.upper()
-        raise NotYet(f"ALTER STREAM … {word}", span_of(reader.consumed[-1]), hint=_FORMS)
+    elif reader.take("RENAME"):
+        change = _rename_column(reader)
+    elif reader.take("DROP"):
+        change = _drop_column(reader)
     else:
-        reader.fail("expected ADD COLUMN or SET", hint=_FORMS)
+        reader.fail("expected ADD COLUMN, RENAME COLUMN, DROP COLUMN or SET", hint=_FORMS)
     reader.finish(hint=_FORMS)
     return AlterStream(name, span, change)
 
@@ -94,11 +121,47 @@ def _set_option(
     )
 
 
-def _add_column(reader: TokenReader, read_type: ReadType) -> AddColumn:
+def _rename_column(reader: TokenReader) -> RenameColumn:
+    if span := reader.take("TO"):
+        raise SyntaxProblem(
+            "a stream can't be renamed: tokens, digests and grants name it",
+            span,
+            hint="create a view of the other name: CREATE VIEW name AS SELECT * FROM stream",
+            reason="NOT_SUPPORTED",
+        )
     reader.take("COLUMN")
+    column, _ = reader.need_name("the name of the column")
+    reader.need("TO", hint="write RENAME COLUMN column TO name")
+    to = _new_name(reader)
+    return RenameColumn(column, to, _accepted(reader))
+
+
+def _drop_column(reader: TokenReader) -> DropColumn:
+    reader.take("COLUMN")
+    column, _ = reader.need_name("the name of the column")
+    cascade = reader.take("CASCADE") is not None
+    return DropColumn(column, cascade, _accepted(reader))
+
+
+def _accepted(reader: TokenReader) -> int:
+    """Return for how long batches may use the former name."""
+    if not reader.take("ACCEPT"):
+        return ACCEPT_FORMER
+    for word in ("OLD", "NAME", "FOR"):
+        reader.need(word, hint="write ACCEPT OLD NAME FOR duration")
+    return read_duration(reader)
+
+
+def _new_name(reader: TokenReader) -> str:
     name, span = reader.need_name("the name of the column")
     if name in ("row_id", "ts"):
         raise BindProblem(f"{name} can't be declared: every row has one", span)
+    return name
+
+
+def _add_column(reader: TokenReader, read_type: ReadType) -> AddColumn:
+    reader.take("COLUMN")
+    name = _new_name(reader)
     type_ = read_type(reader)
     default = _default(reader, type_) if reader.take("DEFAULT") else None
     for words, reason in _REFUSED.items():

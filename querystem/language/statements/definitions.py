@@ -137,7 +137,8 @@ def parse_statement(
 
 def stream_sql(schema: StreamSchema) -> str:
     """Return the CREATE STREAM text that makes a schema; parsing it gives the schema again, though
-    with columns that were added as if they had been there from the beginning."""
+    with its columns as if they had been there from the beginning."""
+    schema = schema.labelled
     columns = ", ".join(f"{write_name(column.name)} {column.type}" for column in schema.columns)
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
     if schema.key:

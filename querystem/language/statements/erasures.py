@@ -123,7 +123,7 @@ def _check_columns(values: dict[str, Literal], statement: EraseRows, schema: Str
 
 def _refused(statement: EraseRows, schema: StreamSchema) -> BindProblem:
     if schema.key:
-        equal = " AND ".join(f"{write_name(name)} = …" for name in schema.key)
+        equal = " AND ".join(f"{write_name(name)} = …" for name in schema.labelled.key)
         expected = f"rows of {schema.name} are erased by their stream key: WHERE {equal}"
     else:
         expected = f"{schema.name} has no stream key: rows are erased by WHERE column = value"

@@ -36,7 +36,7 @@ def bind_view(
             problem.hint = "a view has no parameters: write the value, or give it to the query"
         raise
     terms = statement.name, statement.text, query.columns, statement.delivery
-    view = ViewDefinition(*terms, noted.newest_column)
+    view = ViewDefinition(*terms, noted.altered_at)
     try:
         _use(view, lookup)
     except QueryError as problem:
@@ -53,10 +53,10 @@ def _use(view: ViewDefinition, lookup: Lookup) -> None:
 
 @dataclass(slots=True)
 class _NotedLookup:
-    """A lookup that notes which column of the streams it returns was added last."""
+    """A lookup that notes when columns of the streams it returns were last altered."""
 
     lookup: Lookup
-    newest_column: int = 0
+    altered_at: int = 0
 
     def __call__(self, name: str) -> Named | None:
         return self._noted(self.lookup(name))
@@ -66,7 +66,7 @@ class _NotedLookup:
 
     def _noted(self, source: Named | None) -> Named | None:
         if isinstance(source, StreamSchema):
-            self.newest_column = max(self.newest_column, source.newest_column)
+            self.altered_at = max(self.altered_at, source.altered_at)
         return source
 
 

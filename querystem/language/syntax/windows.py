@@ -292,19 +292,20 @@ def _rows(reader: TokenReader, schema: StreamSchema) -> Window:
 
 
 def _columns(reader: TokenReader, schema: StreamSchema) -> tuple[str, ...]:
-    declared = [column.name for column in schema.columns]
+    labels = schema.labels
     names: list[str] = []
     while True:
-        name, span = reader.need_name("a column after PARTITION BY")
-        if name not in declared:
+        label, span = reader.need_name("a column after PARTITION BY")
+        if label not in labels:
             raise UnknownColumn(
-                f"there is no column {name} in {schema.name} to partition by",
+                f"there is no column {label} in {schema.name} to partition by",
                 span,
-                hint=suggest(name, declared),
+                hint=schema.renaming(label) or suggest(label, labels),
             )
+        name = labels[label]
         if name in names:
             raise WindowProblem(
-                f"PARTITION BY has {name} twice", span, hint="leave the second one out"
+                f"PARTITION BY has {label} twice", span, hint="leave the second one out"
             )
         names.append(name)
         if not reader.take(","):

@@ -232,7 +232,7 @@ def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
     holes = {}
     for node in where.find_all(exp.Literal):
         at = places.get(node.meta.get("start", -1))
-        if at is not None and _stands_alone(node, cut.kinds[at], schema.types):
+        if at is not None and _stands_alone(node, cut.kinds[at], schema.labelled.types):
             holes[at] = _Hole(at, cut.kinds[at], isinstance(node.parent, exp.Neg))
     fixed = tuple(at for at in range(len(cut.constants)) if at not in holes)
     return _Layout(tuple(holes[at] for at in sorted(holes)), fixed) if holes else False
