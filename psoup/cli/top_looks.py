@@ -25,8 +25,8 @@ class StreamRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Work in the last minute, on all servers: of a registration, or of a tenant's together."""
+class WorkSum:
+    """WorkSum in the last minute, on all servers: of a registration, or of a tenant's together."""
 
     tenant: str
     owner: str
@@ -44,7 +44,7 @@ class ServerLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Backfill:
+class BackfillProgress:
     """Rows that back-fill has yet to match, and the most that these were since it began."""
 
     rows: int
@@ -57,11 +57,11 @@ class Look:
     are no calls without addresses of metrics."""
 
     servers: tuple[ServerLook, ...]
-    backfill: Backfill
+    backfill: BackfillProgress
     streams: tuple[StreamRate, ...]
     calls: tuple[CallRate, ...]
-    registrations: tuple[Work, ...]
-    tenants: tuple[Work, ...]
+    registrations: tuple[WorkSum, ...]
+    tenants: tuple[WorkSum, ...]
 
 
 class Looks(Iterator[Look]):
@@ -80,7 +80,7 @@ class Looks(Iterator[Look]):
         self._token_file = token_file
         self._rows: dict[int, int] | None = None
         self._buckets: Buckets = {}
-        self._backfill = Backfill(0, 0)
+        self._backfill = BackfillProgress(0, 0)
         self._at = 0.0
 
     def __next__(self) -> Look:
@@ -95,7 +95,7 @@ class Looks(Iterator[Look]):
         elapsed = self._at - began
         status = next(server.status for server in servers if server.status is not None)
         most = max(self._backfill.most_rows, status.backfill_rows) if status.backfill_rows else 0
-        self._backfill = Backfill(status.backfill_rows, most)
+        self._backfill = BackfillProgress(status.backfill_rows, most)
         rates = [_rate(stream, rows, elapsed, status.now) for stream in streams]
         rates.sort(key=lambda rate: (-rate.rows_per_second, rate.name))
         calls = call_rates(buckets, self._buckets, elapsed)
@@ -137,29 +137,29 @@ def _rate(stream: Stream, before: dict[int, int], seconds: float, now: datetime)
     return StreamRate(stream.name, stream.row_count, new_rows / seconds, lag)
 
 
-def _registrations(servers: Sequence[ServerLook]) -> tuple[Work, ...]:
+def _registrations(servers: Sequence[ServerLook]) -> tuple[WorkSum, ...]:
     """Return the work for each registration on all servers, the most first."""
-    works: dict[bytes, Work] = {}
+    works: dict[bytes, WorkSum] = {}
     for server in servers:
         for entry in server.status.top_registrations if server.status else ():
             name = entry.key or entry.hex
-            work = works.get(entry.handle, Work(entry.tenant, entry.owner, name, 0, 0))
+            work = works.get(entry.handle, WorkSum(entry.tenant, entry.owner, name, 0, 0))
             works[entry.handle] = replace(
                 work, work=work.work + entry.work, pieces=work.pieces + entry.pieces
             )
     return _busiest(works.values())
 
 
-def _tenants(servers: Sequence[ServerLook]) -> tuple[Work, ...]:
+def _tenants(servers: Sequence[ServerLook]) -> tuple[WorkSum, ...]:
     """Return the work for the busiest registrations of each tenant."""
-    works: dict[str, list[Work]] = defaultdict(list)
+    works: dict[str, list[WorkSum]] = defaultdict(list)
     for work in _registrations(servers):
         works[work.tenant].append(work)
     return _busiest(
-        Work(tenant, "", "", sum(w.work for w in part), sum(w.pieces for w in part))
+        WorkSum(tenant, "", "", sum(w.work for w in part), sum(w.pieces for w in part))
         for tenant, part in works.items()
     )
 
 
-def _busiest(works: Iterable[Work]) -> tuple[Work, ...]:
+def _busiest(works: Iterable[WorkSum]) -> tuple[WorkSum, ...]:
     return tuple(sorted(works, key=lambda work: (-work.work, work.tenant, work.name)))

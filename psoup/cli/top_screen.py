@@ -10,7 +10,7 @@ from rich.text import Text
 
 from client_sdk import StoreStatus
 from psoup.cli.call_rates import CallRate
-from psoup.cli.top_looks import Backfill, Look, ServerLook, StreamRate, Work
+from psoup.cli.top_looks import BackfillProgress, Look, ServerLook, StreamRate, WorkSum
 from psoup.escaping import escaped
 
 _MAX_STREAMS = 20
@@ -53,7 +53,7 @@ def _engine(status: StoreStatus) -> str:
     return f"{name}; epoch {status.epoch}; {behind}"
 
 
-def _backfill(backfill: Backfill) -> str:
+def _backfill(backfill: BackfillProgress) -> str:
     done = _bar(backfill.most_rows - backfill.rows, backfill.most_rows)
     return f"back-fill {done} {backfill.rows:,} rows to match"
 
@@ -119,7 +119,7 @@ def _stream_table(rates: Sequence[StreamRate]) -> _Table:
     return table
 
 
-def _work_table(works: Sequence[Work]) -> _Table:
+def _work_table(works: Sequence[WorkSum]) -> _Table:
     table = _Table(["most work in the last minute", "owner"], ["ms", "pieces"])
     for work in works[:_MAX_ENTRIES]:
         names = escaped(work.name), escaped(work.owner)
@@ -127,7 +127,7 @@ def _work_table(works: Sequence[Work]) -> _Table:
     return table
 
 
-def _tenant_table(works: Sequence[Work]) -> _Table:
+def _tenant_table(works: Sequence[WorkSum]) -> _Table:
     table = _Table(["tenant"], ["ms", "pieces"])
     for work in works[:_MAX_ENTRIES]:
         table.add_row(escaped(work.tenant), f"{work.work / 1e6:,.1f}", f"{work.pieces:,}")

@@ -17,7 +17,7 @@ from rich.console import Console
 from client_sdk import Client, StoreStatus
 from psoup.cli import cli
 from psoup.cli.call_rates import Buckets, CallRate, call_rates
-from psoup.cli.top_looks import Backfill, Look, ServerLook, StreamRate, Work
+from psoup.cli.top_looks import BackfillProgress, Look, ServerLook, StreamRate, WorkSum
 from psoup.cli.top_screen import screen
 from tests.support.server.process import ServerProcess
 
@@ -107,7 +107,9 @@ def test_rates_and_quantiles_are_those_of_the_calls_in_between() -> None:
 
 
 def test_a_narrow_screen_keeps_its_lines() -> None:
-    work = Work("main", "an-owner-with-a-long-name", "a-query-with-a-long-name" * 9, 5_000_000, 3)
+    work = WorkSum(
+        "main", "an-owner-with-a-long-name", "a-query-with-a-long-name" * 9, 5_000_000, 3
+    )
     rate = StreamRate("a_stream_with_a_long_name" * 9, 7, 1.5, 0.25)
     status = SimpleNamespace(
         store_id="0" * 32,
@@ -123,7 +125,7 @@ def test_a_narrow_screen_keeps_its_lines() -> None:
     )
     look = Look(
         (ServerLook("a.example:7181", cast(StoreStatus, status)),),
-        Backfill(25, 100),
+        BackfillProgress(25, 100),
         (rate,),
         (CallRate("Invoke", 1.0, 0.001, None),),
         (work,),
