@@ -31,6 +31,7 @@ BENCHMARKS = (
         "backup",
         "monitoring",
         "percentiles",
+        "calendar",
         "erase",
         "overdue",
     ),
