@@ -31,6 +31,8 @@ BENCHMARKS = (
         "backup",
         "monitoring",
         "percentiles",
+        "sql_suites",
+        "calendar",
         "erase",
         "overdue",
     ),

@@ -22,7 +22,8 @@ def window_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
         if _by_last_row(leg.window, schema):
             notes.append(
                 f"{schema.name} has event time, so the present unit of"
-                f" {window_text(leg.window)} is that of its last row, not that of the clock"
+                f" {window_text(leg.window)} is that of its last row; with ORDERED BY"
+                f" {schema.ordered_by} CLOCK it would be that of the clock"
             )
         instead = _calendar_instead(leg.window)
         if instead is not None:
@@ -62,7 +63,7 @@ def now_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
 
 def _by_last_row(window: Window, schema: StreamSchema) -> bool:
     by_calendar = isinstance(window, TimeWindow) and window.by_calendar
-    return by_calendar and schema.ordered_by is not None
+    return by_calendar and not schema.now_is_clock
 
 
 def _calendar_instead(window: Window) -> TimeWindow | None:

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "7d4e58357472ad8850d9787713f191eba9e244b0c6df68cc64933cf909c480ea"
+WIRE = "19c77764f12996e6d591be190b91c43200d5cd0449ece11324cd829f25df0664"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

@@ -213,18 +213,34 @@ class Stream(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., stats: _Optional[_Union[StreamStats, _Mapping]] = ...) -> None: ...
 
 class StreamStats(_message.Message):
-    __slots__ = ("log_bytes", "stem_bytes", "match_bytes", "behind_rows", "behind")
+    __slots__ = ("log_bytes", "stem_bytes", "match_bytes", "behind_rows", "behind", "late_rows", "last_leap")
     LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEM_BYTES_FIELD_NUMBER: _ClassVar[int]
     MATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
     BEHIND_ROWS_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
+    LATE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LAST_LEAP_FIELD_NUMBER: _ClassVar[int]
     log_bytes: int
     stem_bytes: int
     match_bytes: int
     behind_rows: int
     behind: _duration_pb2.Duration
-    def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    late_rows: int
+    last_leap: NowLeap
+    def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., late_rows: _Optional[int] = ..., last_leap: _Optional[_Union[NowLeap, _Mapping]] = ...) -> None: ...
+
+class NowLeap(_message.Message):
+    __slots__ = ("owner", "publisher", "now", "at")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    publisher: str
+    now: _timestamp_pb2.Timestamp
+    at: _timestamp_pb2.Timestamp
+    def __init__(self, owner: _Optional[str] = ..., publisher: _Optional[str] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "type", "optional", "default")
@@ -804,7 +820,7 @@ class SyncPart(_message.Message):
     def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
 
 class SyncBegin(_message.Message):
-    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides", "keyed", "combined")
+    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides", "keyed", "combined", "zones")
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONTINUED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -814,6 +830,7 @@ class SyncBegin(_message.Message):
     SLIDES_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
     COMBINED_FIELD_NUMBER: _ClassVar[int]
+    ZONES_FIELD_NUMBER: _ClassVar[int]
     mode: SyncMode
     continued: bool
     reason: SyncReason
@@ -823,7 +840,20 @@ class SyncBegin(_message.Message):
     slides: bool
     keyed: bool
     combined: bool
-    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ..., keyed: _Optional[bool] = ..., combined: _Optional[bool] = ...) -> None: ...
+    zones: _containers.RepeatedCompositeFieldContainer[ZoneRules]
+    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ..., keyed: _Optional[bool] = ..., combined: _Optional[bool] = ..., zones: _Optional[_Iterable[_Union[ZoneRules, _Mapping]]] = ...) -> None: ...
+
+class ZoneRules(_message.Message):
+    __slots__ = ("name", "version", "starts", "offsets")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    starts: _containers.RepeatedScalarFieldContainer[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., starts: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SyncRows(_message.Message):
     __slots__ = ("rows",)
