@@ -31,7 +31,9 @@ BENCHMARKS = (
         "backup",
         "monitoring",
         "percentiles",
+        "calendar",
         "erase",
+        "overdue",
     ),
 )
 

@@ -34,6 +34,8 @@ class Unit(enum.StrEnum):
         return _LONGEST[self]
 
 
+# Calendar windows of one zone whose begins are cached.
+_MAX_SPANS = 1000
 _LONGEST = {
     Unit.HOUR: HOUR,
     Unit.DAY: DAY,
@@ -49,14 +51,29 @@ def unit_begin(unit: Unit, rules: ZoneRules, instants: Int64s, back: int = 0) ->
     """Return the begin of the unit that is `back` units before the one of each instant."""
     if unit is Unit.HOUR:
         return _hours(rules, instants) - back * HOUR
-    return _first_shown(rules, _midnight(unit, _number(unit, rules, instants) - back))
+    return _first_at(rules, _midnight(unit, _number(unit, rules, instants) - back))
+
+
+def present_begin(unit: Unit, rules: ZoneRules, present: int, back: int = 0) -> int:
+    """Return `unit_begin` of one instant; it is cached for as long as the unit lasts."""
+    spans: dict[tuple[Unit, int], tuple[int, int, int]] = rules.__dict__.setdefault("_spans", {})
+    first, until, begin = spans.get((unit, back), (0, 0, 0))
+    if first <= present < until:
+        return begin
+    begin = int(unit_begin(unit, rules, np.array([present]), back)[0])
+    until = int(instants_past(unit, rules, np.array([begin]), back)[0])
+    if len(spans) >= _MAX_SPANS:
+        spans.clear()
+    # Begins never go back, so the present instant and all up to the next begin have this one.
+    spans[unit, back] = present, until, begin
+    return begin
 
 
 def instants_past(unit: Unit, rules: ZoneRules, instants: Int64s, back: int = 0) -> Int64s:
     """Return for each of `instants` the first instant whose `unit_begin` is later than it."""
     if unit is Unit.HOUR:
         return _hour_past(rules, instants + back * HOUR)
-    return _first_shown(rules, _midnight(unit, _number(unit, rules, instants) + 1 + back))
+    return _first_at(rules, _midnight(unit, _number(unit, rules, instants) + 1 + back))
 
 
 # ---- days and longer
@@ -68,8 +85,8 @@ def _number(unit: Unit, rules: ZoneRules, instants: Int64s) -> Int64s:
     If the clock was set back across midnight, the day that had begun goes on.
     """
     places = rules.places(instants)
-    shown = np.maximum(instants + rules.offsets[places], _shown_before(rules)[places])
-    days: Int64s = shown // DAY
+    local = np.maximum(instants + rules.offsets[places], _latest_local(rules)[places])
+    days: Int64s = local // DAY
     match unit:
         case Unit.WEEK | Unit.WEEK_SUNDAY:
             days = (days + _WEEK_SHIFT[unit]) // 7
@@ -97,23 +114,23 @@ _WEEK_SHIFT = {Unit.WEEK: 3, Unit.WEEK_SUNDAY: 4}
 _MONTHS = {Unit.MONTH: 1, Unit.QUARTER: 3, Unit.YEAR: 12}
 
 
-def _first_shown(rules: ZoneRules, shown: Int64s) -> Int64s:
-    """Return the first instant at which the zone's clock shows `shown` or later."""
-    # The first stretch of one offset by whose end the clock has passed `shown`.
-    places = _shown_before(rules)[1:].searchsorted(shown)
-    first: Int64s = np.maximum(rules.starts[places], shown - rules.offsets[places])
+def _first_at(rules: ZoneRules, local: Int64s) -> Int64s:
+    """Return the first instant at which the zone's clock shows `local` or later."""
+    # The first stretch of one offset by whose end the clock has passed `local`.
+    places = _latest_local(rules)[1:].searchsorted(local)
+    first: Int64s = np.maximum(rules.starts[places], local - rules.offsets[places])
     return first
 
 
-def _shown_before(rules: ZoneRules) -> Int64s:
-    """Return for each offset of the rules the latest that the clock has shown before it began."""
+def _latest_local(rules: ZoneRules) -> Int64s:
+    """Return for each offset of the rules the latest that the clock showed before it began."""
 
     def compute() -> Int64s:
         # The stretch of offset n ends where that of offset n + 1 starts.
-        shown = rules.starts[1:] - 1 + rules.offsets[:-1]
-        return np.append(rules.starts[0], np.maximum.accumulate(shown))
+        local = rules.starts[1:] - 1 + rules.offsets[:-1]
+        return np.append(rules.starts[0], np.maximum.accumulate(local))
 
-    return _cached(rules, "_shown_before", compute)
+    return _cached(rules, "_latest_local", compute)
 
 
 # ---- hours
@@ -133,8 +150,8 @@ def _hour_past(rules: ZoneRules, instants: Int64s) -> Int64s:
     hours = instants - (instants + rules.offsets[places]) % HOUR + HOUR
     change = rules.starts[following]
     # If the offset changes first, its new hour may have begun in the past.
-    other = change - (change + rules.offsets[following]) % HOUR
-    moved = np.where(other > instants, change, other + HOUR)
+    new_hour = change - (change + rules.offsets[following]) % HOUR
+    moved = np.where(new_hour > instants, change, new_hour + HOUR)
     return np.where((hours < change) | (following == places), hours, moved)
 
 

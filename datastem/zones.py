@@ -50,10 +50,10 @@ class ZoneRules:
         self.starts: Int64s = np.append(np.int64(SINCE_EVER), starts)
         self.offsets = offsets
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ZoneRules):
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, ZoneRules):
             return NotImplemented
-        return (self.name, self.version) == (other.name, other.version)
+        return (self.name, self.version) == (value.name, value.version)
 
     def __hash__(self) -> int:
         return hash((self.name, self.version))
@@ -67,8 +67,8 @@ class ZoneRules:
 
     def has_rules_of(self, rules: ZoneRules) -> bool:
         """Return True if both have the same offsets at all instants."""
-        pairs = (self.starts, rules.starts), (self.offsets, rules.offsets)
-        return all(np.array_equal(own, other) for own, other in pairs)
+        same_starts = np.array_equal(self.starts, rules.starts)
+        return same_starts and np.array_equal(self.offsets, rules.offsets)
 
     def places(self, instants: Int64s) -> Int64s:
         """Return for each instant the number of the offset that holds then."""

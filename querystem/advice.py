@@ -1,4 +1,4 @@
-"""Notes on windows that do what they say, and perhaps not what was meant."""
+"""Notes on windows, and on NOW, that do what they say, and perhaps not what was meant."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from datastem.calendar import Unit
 from datastem.instants import DAY
 from datastem.schema import StreamSchema
+from querystem.expressions import TRUE
 from querystem.language import window_text
+from querystem.language.tokens.durations import write_duration
 from querystem.query import Query
-from results.window import Bound, CalendarBound, TimeWindow, Window
+from querystem.visibility import visibility_of
+from results.window import UNBOUNDED, Bound, CalendarBound, TimeWindow, Window
 
 
 def window_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
@@ -19,7 +22,8 @@ def window_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
         if _by_last_row(leg.window, schema):
             notes.append(
                 f"{schema.name} has event time, so the present unit of"
-                f" {window_text(leg.window)} is that of its last row, not that of the clock"
+                f" {window_text(leg.window)} is that of its last row; with ORDERED BY"
+                f" {schema.ordered_by} CLOCK it would be that of the clock"
             )
         instead = _calendar_instead(leg.window)
         if instead is not None:
@@ -30,9 +34,36 @@ def window_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
+def now_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
+    """Return the notes about NOW in expressions for those who register a query; `schemas` are those
+    of its legs' streams."""
+    notes: list[str] = []
+    visibilities = [visibility_of(leg.when) for leg in query.legs]
+    computed = any(inner.has_now for inner in query.all_queries) or None in visibilities
+    if computed and query.refresh is None:
+        notes.append(
+            "NOW makes another answer of this query at every instant, and a watch of it is woken by"
+            " rows alone; REFRESH EVERY 1 MINUTE gives it instants of its own"
+        )
+    for leg, schema, visibility in zip(query.legs, schemas, visibilities, strict=True):
+        if visibility is None or leg.when == TRUE:
+            continue
+        if visibility.begins and schema.retain is not None and not schema.key:
+            notes.append(
+                f"rows of {schema.name} leave after {write_duration(schema.retain)} by RETAIN, also"
+                " those that NOW has yet to show"
+            )
+        if visibility.ends and leg.window == UNBOUNDED and "ts" in visibility.reads:
+            notes.append(
+                f"ts is compared with NOW, and all rows of {schema.name} are looked at: RANGE, or"
+                " BEGIN NOW - … END NOW, holds rows by their ts"
+            )
+    return list(dict.fromkeys(notes))
+
+
 def _by_last_row(window: Window, schema: StreamSchema) -> bool:
     by_calendar = isinstance(window, TimeWindow) and window.by_calendar
-    return by_calendar and schema.ordered_by is not None
+    return by_calendar and not schema.now_is_clock
 
 
 def _calendar_instead(window: Window) -> TimeWindow | None:

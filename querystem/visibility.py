@@ -76,6 +76,11 @@ class Visibility:
         return frozenset(name for part in self.comparisons for name in columns_of(part.instant))
 
     @property
+    def begins(self) -> bool:
+        """Whether a row may become visible later than it comes."""
+        return any(comparison.op in (Op.LT, Op.LE, Op.EQ) for comparison in self.comparisons)
+
+    @property
     def ends(self) -> bool:
         """Whether a row may stop being visible."""
         return any(comparison.ends for comparison in self.comparisons)

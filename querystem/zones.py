@@ -45,7 +45,7 @@ def rules_of(query: Query) -> tuple[ZoneRules, ...]:
 
 
 def _windows(query: Query) -> Iterator[Window]:
-    """Yield the windows of all legs and those over inner queries."""
+    """Yield the windows of all legs, over the query itself and over the queries inside it."""
     yield from (leg.window for leg in query.legs)
-    over = (inner.over for inner in query.inner_queries)
+    over = (part.over for part in (query, *query.inner_queries))
     yield from (window for window in over if window is not None)

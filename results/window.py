@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from datastem.arrays import Int64s
-from datastem.calendar import Unit, instants_past, unit_begin
+from datastem.calendar import Unit, instants_past, present_begin
 from datastem.zones import MAX_SETBACK, UTC_RULES, ZoneRules, Zones
 
 
@@ -65,8 +63,7 @@ class CalendarBound:
     fixed = None
 
     def at(self, present: int) -> int:
-        instant = np.array([present])
-        return int(unit_begin(self.unit, self._known_rules, instant, self.back)[0])
+        return present_begin(self.unit, self._known_rules, present, self.back)
 
     @property
     def width(self) -> int:
@@ -114,6 +111,11 @@ class TimeWindow:
     begin: TimeBound | None = None
     end: TimeBound | None = None
     slide: int | None = None
+
+    @property
+    def enters_in_steps(self) -> bool:
+        """Whether rows of different ts enter the window at one instant."""
+        return self.slide is not None or isinstance(self.end, CalendarBound)
 
     @property
     def by_calendar(self) -> bool:

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "7d4e58357472ad8850d9787713f191eba9e244b0c6df68cc64933cf909c480ea"
+WIRE = "e3f79546b97f80ead8124f0e8807efa74c815ceafa2cfe61710f8dfe90c7b48f"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

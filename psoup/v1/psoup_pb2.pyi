@@ -810,7 +810,7 @@ class SyncPart(_message.Message):
     def __init__(self, item: _Optional[int] = ..., begin: _Optional[_Union[SyncBegin, _Mapping]] = ..., removed: _Optional[_Union[Removed, _Mapping]] = ..., rows: _Optional[_Union[SyncRows, _Mapping]] = ..., arrow: _Optional[bytes] = ..., resume: _Optional[bytes] = ..., end: _Optional[_Union[SyncEnd, _Mapping]] = ..., refused: _Optional[_Union[SyncRefused, _Mapping]] = ..., beat: _Optional[_Union[SyncBeat, _Mapping]] = ...) -> None: ...
 
 class SyncBegin(_message.Message):
-    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides", "keyed", "combined")
+    __slots__ = ("mode", "continued", "reason", "columns", "pattern", "digest_of", "slides", "keyed", "combined", "zones")
     MODE_FIELD_NUMBER: _ClassVar[int]
     CONTINUED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -820,6 +820,7 @@ class SyncBegin(_message.Message):
     SLIDES_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
     COMBINED_FIELD_NUMBER: _ClassVar[int]
+    ZONES_FIELD_NUMBER: _ClassVar[int]
     mode: SyncMode
     continued: bool
     reason: SyncReason
@@ -829,7 +830,20 @@ class SyncBegin(_message.Message):
     slides: bool
     keyed: bool
     combined: bool
-    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ..., keyed: _Optional[bool] = ..., combined: _Optional[bool] = ...) -> None: ...
+    zones: _containers.RepeatedCompositeFieldContainer[ZoneRules]
+    def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., continued: _Optional[bool] = ..., reason: _Optional[_Union[SyncReason, str]] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., pattern: _Optional[_Union[UpdatePattern, str]] = ..., digest_of: _Optional[_Union[DigestOf, str]] = ..., slides: _Optional[bool] = ..., keyed: _Optional[bool] = ..., combined: _Optional[bool] = ..., zones: _Optional[_Iterable[_Union[ZoneRules, _Mapping]]] = ...) -> None: ...
+
+class ZoneRules(_message.Message):
+    __slots__ = ("name", "version", "starts", "offsets")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    starts: _containers.RepeatedScalarFieldContainer[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., starts: _Optional[_Iterable[int]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SyncRows(_message.Message):
     __slots__ = ("rows",)

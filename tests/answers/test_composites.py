@@ -68,6 +68,13 @@ QUERIES = (
     "SELECT i.name, count(*) AS n FROM bids b, asks a, items i WHERE a.item = b.item"
     " AND i.item BETWEEN a.price AND b.price GROUP BY i.name RANGE 15 MINUTES",
     "SELECT b.price, a.price AS ask FROM bids b, asks a WHERE a.item IN (b.item, b.price)",
+    "SELECT b.price, i.name FROM bids b JOIN items i ON b.item = i.item"
+    " WHERE b.at < NOW - INTERVAL '5' MINUTE OR i.at > NOW - INTERVAL '2' MINUTE",
+    "SELECT i.name, count(*) AS n FROM bids b, items i WHERE b.item = i.item"
+    " AND NOW - b.at < INTERVAL '10' MINUTE GROUP BY i.name RANGE 20 MINUTES",
+    "SELECT CASE WHEN b.at < NOW - INTERVAL '4' MINUTE THEN 'old' ELSE 'new' END AS age,"
+    " count(*) AS n FROM bids b JOIN asks a ON a.item = b.item"
+    " GROUP BY CASE WHEN b.at < NOW - INTERVAL '4' MINUTE THEN 'old' ELSE 'new' END",
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datastem.calendar import Unit, instants_past, unit_begin
+from datastem.calendar import Unit, instants_past, present_begin, unit_begin
 from datastem.instants import DAY, HOUR, MINUTE, to_micros
 from datastem.zones import UnknownZone, ZoneRules, machine_rules
 from querystem.language.tokens.literals import read_timestamp
@@ -59,6 +59,7 @@ def test_units_begin_where_zoneinfo_says(
     # Before 1970 the rules have the offset of 1970.
     if begin > 0:
         assert begin == naive_begin(unit, zone, instant, back)
+    assert begin == present_begin(unit, rules, instant, back)
     assert begin <= instant
     assert int(unit_begin(unit, rules, at)[0]) - begin <= back * unit.longest + 3 * HOUR
     assert instant - begin < (back + 1) * unit.longest + 3 * HOUR

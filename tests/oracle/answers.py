@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from querystem.expressions import Scalar
+from querystem.expressions import Scalar, at_instant
 from querystem.query import Query
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.grouping import compare, identity, naive_groups
@@ -33,7 +33,8 @@ def naive_rows(
         window, rows = keyed_rows(keyed, window, list(rows), now, retain)
         retain = None
     inside = naive_window(window, rows, now, retain, is_visible)
-    return [row for row in inside if evaluate_row(query.leg.where, row) is True]
+    conditions = query.leg.where, at_instant(query.leg.when, now)
+    return [row for row in inside if all(evaluate_row(where, row) is True for where in conditions)]
 
 
 def naive_answer(
@@ -45,8 +46,9 @@ def naive_answer(
     is_visible: Shown = everything,
 ) -> list[tuple[Scalar, ...]]:
     """Return the answer at NOW: for each row the values of the query's outputs."""
-    rows_kept = naive_kept(query, naive_rows(query, rows, now, retain, keyed, is_visible))
-    return [naive_outputs(query, row) for row in rows_kept]
+    chosen = naive_rows(query, rows, now, retain, keyed, is_visible)
+    query = query.at_instant(now)
+    return [naive_outputs(query, row) for row in naive_kept(query, chosen)]
 
 
 def naive_kept(query: Query, rows: Sequence[Row]) -> list[Row]:

@@ -16,8 +16,8 @@ def naive_begin(unit: Unit, zone: str, instant: int, back: int = 0) -> int:
     if unit is Unit.HOUR:
         offset = local.utcoffset()
         assert offset is not None
-        shown = instant + offset // timedelta(microseconds=1)
-        return shown // HOUR * HOUR - (shown - instant) - back * HOUR
+        clock_time = instant + offset // timedelta(microseconds=1)
+        return clock_time // HOUR * HOUR - (clock_time - instant) - back * HOUR
     # A clock that was set back across midnight shows the day before the present one.
     day = next(
         day

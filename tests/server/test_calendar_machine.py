@@ -35,8 +35,8 @@ class Calendar(Recharge):
 
     def ask(self, question: Question, *, computes: bool = False) -> Asked:
         window = self.chance.choice(WINDOWS)
-        other = self.chance.choice(("", *WINDOWS)) if question.other else ""
-        return super().ask(replace(question, window=window, other=other), computes=computes)
+        brought = self.chance.choice(("", *WINDOWS)) if question.other else ""
+        return super().ask(replace(question, window=window, other=brought), computes=computes)
 
 
 class Apia(Calendar):

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -99,22 +99,25 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 def killed_back_ups(
     store: RunningStore, target: Path, kills: int, dice: Random, publish: Callable[[], None]
-) -> None:
+) -> int:
     """Begin back-ups and kill each, and beside the first and some others the engine; publish
-    before each kill."""
+    before each. Return how many had not ended before."""
+    killed = 0
     for number in range(kills):
+        publish()
         pins = store.store / PINS
         # The pin of a killed back-up stays, so the next one adds another.
         before = set(pins.glob("*.json"))
         process = psoup("backup", store.store, target)
-        wait_until(lambda: process.poll() is not None or set(pins.glob("*.json")) > before)  # noqa: B023
-        publish()
-        time.sleep(dice.choice([0.0, 0.01, 0.05, 0.2]))
+        wait_until(lambda: process.poll() is not None or bool(set(pins.glob("*.json")) - before))  # noqa: B023
+        time.sleep(dice.choice([0.0, 0.01, 0.03, 0.1]))
+        process.send_signal(dice.choice([signal.SIGKILL, signal.SIGINT]))
         if (number == 0 or dice.random() < 0.3) and store.engine is not None:
             store.engine.kill()
             store.start_engine("--grace", "60", ready=False)
-        process.send_signal(dice.choice([signal.SIGKILL, signal.SIGINT]))
         process.communicate(timeout=300)
+        killed += process.returncode != 0
+    return killed
 
 
 def compare(original: Client, worked: WorkedAnswers, folder: Path, acknowledged: int) -> int:
@@ -148,10 +151,11 @@ def run(tmp_path: Path, kills: int, back_ups: int) -> None:
         RunningStore(tmp_path / "first") as first,
         loaded(first) as load,
         Client(first.targets[0]) as original,
+        closing(WorkedAnswers(first.targets[0], kills)) as worked,
     ):
-        worked = WorkedAnswers(first.targets[0], kills)
+        killed = 0
         for number in range(back_ups):
-            killed_back_ups(first, target, kills // back_ups, dice, worked.publish)
+            killed += killed_back_ups(first, target, kills // back_ups, dice, worked.publish)
             acknowledged = load.rows
             finish(psoup("backup", first.store, target, "--verify"))
             folder = tmp_path / f"restored-{number}"
@@ -161,6 +165,7 @@ def run(tmp_path: Path, kills: int, back_ups: int) -> None:
                 finish(psoup("check", folder / "store", "--all"))
             count = compare(original, worked, folder, acknowledged)
         assert count > 100 or not lines()
+        assert killed >= kills // 2
 
 
 @pytest.mark.long  # tests/engine/test_backup.py has a short one, without processes

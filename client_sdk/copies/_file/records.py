@@ -11,6 +11,7 @@ from typing import Any
 
 from client_sdk._wire.models import columns_of, pattern_name
 from client_sdk._wire.values import Column, from_micros, utc
+from client_sdk._wire.zones import zone_content
 from client_sdk.copies._file.checksums import Sums
 from client_sdk.copies._file.clock import Offset
 from psoup.v1 import psoup_pb2 as pb
@@ -69,7 +70,8 @@ class Shape:
 
     `keyed` rows have a digest of their stream key, or of those of all rows they combine, which is
     stored as one more column after the others. `combined` rows are made of several rows, so that
-    their ids are no identities.
+    their ids are no identities. `zones` has the rules of the time zones that its windows move by,
+    as JSON; it is empty without any.
     """
 
     columns: tuple[Column, ...]
@@ -78,6 +80,7 @@ class Shape:
     slides: bool
     keyed: bool = False
     combined: bool = False
+    zones: str = ""
 
     @property
     def stored(self) -> tuple[Column, ...]:
@@ -93,6 +96,7 @@ class Shape:
             begin.slides,
             begin.keyed,
             begin.combined,
+            json.dumps([zone_content(rules) for rules in begin.zones]) if begin.zones else "",
         )
 
     def to_content(self) -> dict[str, Any]:

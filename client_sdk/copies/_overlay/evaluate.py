@@ -8,9 +8,10 @@ queued.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from datastem.equality import key_digests
 from datastem.instants import FOR_EVER
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules, Zones
 from querystem.evaluate import project
 from querystem.expressions import TRUE, ColumnRef, Expression
 from querystem.expressions import columns_of as columns_in
@@ -35,7 +37,7 @@ from querystem.kernel import matches
 from querystem.ordering import sort_keys
 from querystem.query import Leg, Query
 from results.region import leaving, visible
-from results.window import Bound, CountWindow, RowWindow, TimeWindow
+from results.window import Bound, CountWindow, RowWindow, TimeWindow, with_rules
 
 __all__ = ["OwnQuery", "key_digests", "own_query"]
 
@@ -132,7 +134,7 @@ class OwnQuery:
         condition = self.query.leg.where
         is_match = [True] * len(ids) if condition == TRUE else matches(condition, rows).tolist()
         window = self.query.leg.window
-        slid = isinstance(window, TimeWindow) and window.slide is not None
+        in_steps = isinstance(window, TimeWindow) and window.enters_in_steps
         keys: Sequence[int | None] = [None] * len(ids)
         if self.schema.key:
             keys = key_digests([rows.column(name) for name in self.schema.key]).tolist()
@@ -146,19 +148,19 @@ class OwnQuery:
                 ts,
                 is_delete,
                 (match and not delete for match, delete in zip(is_match, is_delete, strict=True)),
-                sort_keys(self.query, rows, moments=slid).to_pylist(),
+                sort_keys(self.query, rows, moments=in_steps).to_pylist(),
                 keys,
                 zip(*self._values(rows, ids), strict=True),
                 strict=True,
             )
         ]
 
-    def intervals(self, instants: Sequence[int]) -> list[tuple[int, int | None]]:
+    def intervals(self, instants: Sequence[int], zones: str) -> list[tuple[int, int | None]]:
         """Return the interval of NOW in which the window holds a row of each ts, as the store sends
-        it.
+        it. `zones` has the store's rules of time zones, as a shape has them.
         """
         ts = pa.array(instants, pa.int64()).to_numpy()
-        window = self.query.leg.window
+        window = with_rules(self.query.leg.window, _zones_in(zones))
         retain = None if self.schema.key else self.schema.retain
         if isinstance(window, TimeWindow):
             begins, ends = visible(window, ts, retain)
@@ -196,6 +198,12 @@ class OwnQuery:
         ]
 
 
+@lru_cache(maxsize=64)
+def _zones_in(zones: str) -> Zones:
+    rules = map(ZoneRules.from_json, json.loads(zones) if zones else ())
+    return {rule.name: rule for rule in rules}
+
+
 def _single_array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.chunks else pa.array([], column.type)
 
@@ -224,7 +232,7 @@ def own_query(
     outputs = [output.expression for output in query.outputs]
     arrival = schema.ts_is_stamp
     leg = query.leg
-    slid = isinstance(leg.window, TimeWindow) and leg.window.slide is not None
+    in_steps = isinstance(leg.window, TimeWindow) and leg.window.enters_in_steps
     others: list[Expression] = [leg.where, *(key.expression for key in query.order_by)]
     others += [expression for expression in outputs if not isinstance(expression, ColumnRef)]
     return OwnQuery(
@@ -234,7 +242,7 @@ def own_query(
         _windowing(query, schema),
         _places(outputs, ["ts"]) if arrival else (),
         _places(outputs, schema.key) if schema.key else (),
-        arrival and (slid or _reads(others, "ts")),
+        arrival and (in_steps or _reads(others, "ts")),
         {column.name: column.default for column in stream.columns if column.optional},
     )
 

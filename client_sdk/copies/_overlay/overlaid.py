@@ -340,7 +340,7 @@ class _Overlaying:
     def _added(
         self, candidates: Sequence[_Candidate], now: int | None
     ) -> Iterator[tuple[Sequence[Any], Status]]:
-        intervals = self._query.intervals([c.ts for c in candidates])
+        intervals = self._query.intervals([c.ts for c in candidates], self._version.shape.zones)
         for candidate, (begin, end) in zip(candidates, intervals, strict=True):
             # A refused row would not move NOW; it is shown whatever its event time.
             has_begun = candidate.status == "rejected" or (now is not None and begin <= now)

@@ -160,10 +160,10 @@ class RowCopier(RowwiseCopier):
             first, end = visibility.interval(rows)
             begin, until = np.maximum(begin, first), np.minimum(until, end)
         window = self._leg.window
-        slides = isinstance(window, TimeWindow) and window.slide is not None
+        in_steps = isinstance(window, TimeWindow) and window.enters_in_steps
         # Clients put equal rows in the order in which they become visible, which is that of ts only
         # if the window alone decides it.
-        order = sort_keys(query, rows, moments=slides or visibility is not None)
+        order = sort_keys(query, rows, moments=in_steps or visibility is not None)
         keyed = self.job.question.changes and has_keys(self.plan)
         keys = key_digests(self.plan, (ids,)) if keyed else None
         return CopyChunk(ids, begin, until, order, project(query, rows), keys=keys)

@@ -38,7 +38,7 @@ from psoup.write.registrations import (
     UnregisterOne,
     composition_of,
 )
-from querystem.advice import window_notes
+from querystem.advice import now_notes, window_notes
 from querystem.composites import Composition
 from querystem.language import UnknownColumn, bind_rows
 from querystem.query import Query
@@ -57,6 +57,7 @@ async def handle_register(
 ) -> pb.RegisterResponse:
     """Raise what `register` raises."""
     registered, query, streams = await register(core, call, request)
+    schemas = [streams.schema(leg.stream) for leg in query.legs]
     return pb.RegisterResponse(
         handle=registered.handles[0],
         position=core.positions.encode(registered.position),
@@ -65,7 +66,7 @@ async def handle_register(
         pattern=pattern_message(query, streams.schema),
         lease_until=lease_until(core.leases, registered.handles[0]),
         replaced=bool(registered.replaced),
-        notes=window_notes(query, [streams.schema(leg.stream) for leg in query.legs]),
+        notes=[*window_notes(query, schemas), *now_notes(query, schemas)],
     )
 
 

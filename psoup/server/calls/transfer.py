@@ -33,9 +33,11 @@ from psoup.server.sharing.room import SMALL_BYTES, Hold
 from psoup.server.sharing.turns import TURN_UNITS
 from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
+from psoup.server.wire.zones import zone_message
 from psoup.store import Position, State
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.interest import Lookback
+from querystem.zones import rules_of
 
 T = TypeVar("T")
 
@@ -378,4 +380,5 @@ def _begin(plan: Plan, difference: Difference) -> pb.SyncBegin:
     begin.slides = rows and by_clock(plan)
     begin.keyed = difference.job.question.changes and has_keys(plan)
     begin.combined = difference.job.question.changes and is_combined(plan)
+    begin.zones.extend(map(zone_message, rules_of(plan.query)))
     return begin

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,11 @@ _STATUS = re.compile(r"status code: (\d{3}[ \w]{0,40})")
 _DENIED = ("403", "401", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied")
 
 
-class ObjectTaken(Exception):
+class ObjectTaken(BackupFailed):
     """An object exists already, or is not what it was."""
 
 
-class ObjectMissing(Exception):
+class ObjectMissing(BackupFailed):
     """There is no such object."""
 
 
@@ -69,16 +69,20 @@ class Bucket:
 
     def create(self, name: str, content: bytes) -> str:
         """Create an object; return its version. Raise ObjectTaken if one has other bytes."""
-        with self._errors():
-            try:
-                return _version(obstore.put(self._store, name, content, mode="create"))
-            except (AlreadyExistsError, PreconditionError):
-                pass
-        # A request whose answer was lost is repeated, and meets its own object.
-        existing, version = self.get(name)
-        if existing != content:
-            raise ObjectTaken(name)
-        return version
+        for _ in range(_RETRIES):
+            with self._errors():
+                try:
+                    return _version(obstore.put(self._store, name, content, mode="create"))
+                except (AlreadyExistsError, PreconditionError):
+                    pass
+            # A request whose answer was lost is repeated, and meets its own object. If there is
+            # none, another request for this name was under way, or it was removed since.
+            with suppress(ObjectMissing):
+                existing, version = self.get(name)
+                if existing == content:
+                    return version
+                break
+        raise ObjectTaken(f"{self.address}/{name} exists already")
 
     def replace(self, name: str, content: bytes, version: str) -> str:
         """Replace a version of an object; return the new one. Raise ObjectTaken for another."""
@@ -87,12 +91,13 @@ class Bucket:
                 return _version(obstore.put(self._store, name, content, mode={"e_tag": version}))
             except (AlreadyExistsError, PreconditionError):
                 pass
+        existing: bytes | None
         try:
             existing, newer = self.get(name)
         except ObjectMissing:
-            raise ObjectTaken(name) from None
+            existing, newer = None, ""
         if existing != content:
-            raise ObjectTaken(name)
+            raise ObjectTaken(f"{self.address}/{name} was changed by another process")
         return newer
 
     def put(self, name: str, content: bytes) -> None:
@@ -117,9 +122,10 @@ class Bucket:
             answer = obstore.get(self._store, name, options=options)
             return bytes(answer.bytes()), _version(answer.meta)
 
-    def download(self, name: str, target: Path) -> FileMark:
-        """Copy an object to a file, durably; return its mark. Raise ObjectMissing."""
-        return FileMark(*write_pieces(target, self._pieces(name), 0o666))
+    def download(self, name: str, target: Path, rights: int = 0o666) -> FileMark:
+        """Copy an object to a file with these rights, durably; return its mark. Raise
+        ObjectMissing."""
+        return FileMark(*write_pieces(target, self._pieces(name), rights))
 
     def mark_of(self, name: str) -> FileMark:
         """Return the mark of an object, whose bytes are read. Raise ObjectMissing."""

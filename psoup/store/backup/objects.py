@@ -58,8 +58,10 @@ class BucketFiles:
 
     def give(self, path: str, mark: FileMark, target: Path) -> None:
         place = f"{self._bucket.address}/{object_name(path, mark)}"
+        # At the top there are secrets only: token.key.
+        rights = 0o666 if "/" in path else 0o600
         try:
-            copied = self._bucket.download(object_name(path, mark), target)
+            copied = self._bucket.download(object_name(path, mark), target, rights)
         except ObjectMissing:
             raise BackupFailed(f"{place} is gone; was the back-up removed?") from None
         if copied != mark:
