@@ -31,6 +31,7 @@ BENCHMARKS = (
         "backup",
         "monitoring",
         "percentiles",
+        "sql_suites",
         "calendar",
         "erase",
         "overdue",

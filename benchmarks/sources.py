@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import threading
 import time
@@ -17,7 +16,9 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
+from benchmarks import sources_live
 from benchmarks.report import Report
+from benchmarks.source_rows import STREAM, json_row, processor_seconds
 from client_sdk import AsyncClient, Client, Stream
 from psoup.source.connectors.delta import DeltaReader
 from psoup.source.connectors.delta_log import DeltaLog
@@ -29,7 +30,6 @@ from psoup.source.mapping import RowMapping
 from psoup.source.readers import Options
 from tests.support.server.process import ServerProcess
 
-STREAM = "CREATE STREAM s (symbol TEXT, price DOUBLE, size BIGINT, at TIMESTAMP) ORDERED BY at"
 AIM_ROWS = 20_000
 AIM_COMMIT_MS = 20.0
 AIM_IDLE_SHARE = 0.01
@@ -63,6 +63,7 @@ def run(folder: Path, quick: bool) -> Report:
         _measure_idle(report, folder, server, stream, 3.0 if quick else 20.0)
     finally:
         server.stop()
+    sources_live.measure(report, folder / "live", quick)
     return report
 
 
@@ -78,10 +79,10 @@ def _measure(
     open_reader: Callable[[Mark], Any],
     rows: int,
 ) -> None:
-    before, server_before = time.process_time(), _processor_seconds(server.pid)
+    before, server_before = time.process_time(), processor_seconds([server.pid])
     asyncio.run(_feed(server.address, stream, name, open_reader))
     seconds = time.process_time() - before
-    server_seconds = _processor_seconds(server.pid) - server_before
+    server_seconds = processor_seconds([server.pid]) - server_before
     rate = rows / seconds
     aim = f"≥ {AIM_ROWS:,} rows/s"
     report.add(f"{name}: the source", rate, "rows/s", aim=aim, met=rate >= AIM_ROWS)
@@ -100,11 +101,6 @@ async def _feed(
         if seconds is not None:
             asyncio.get_running_loop().call_later(seconds, feed.stopping.set)
         await feed.run()
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _measure_delta(report: Report, folder: Path, stream: Stream, commits: int) -> None:
@@ -159,19 +155,8 @@ def _csv(rows: int) -> bytes:
     return ("symbol,price,size,at\n" + "".join(lines)).encode()
 
 
-def _json(number: int) -> str:
-    return json.dumps(
-        {
-            "symbol": f"S{number % 500}",
-            "price": number % 997 / 4,
-            "size": number,
-            "at": f"2023-11-14T22:13:20.{number:06}Z",
-        }
-    )
-
-
 def _json_lines(rows: int) -> bytes:
-    return "".join(f"{_json(number)}\n" for number in range(rows)).encode()
+    return "".join(f"{json_row(number)}\n" for number in range(rows)).encode()
 
 
 @contextmanager
@@ -206,13 +191,14 @@ class _Message:
 
 
 def _messages(rows: int) -> list[_Message]:
-    return [_Message(number, _json(number).encode()) for number in range(rows)]
+    return [_Message(number, json_row(number).encode()) for number in range(rows)]
 
 
 class _MessageReader:
     """Messages in the sizes in which a consumer hands them over."""
 
     can_seek = False
+    at_end = False
 
     def __init__(self, stream: Stream, messages: list[_Message]) -> None:
         self._decoder = MessageDecoder(stream, RowMapping(stream, {}), "json")

@@ -120,12 +120,13 @@ def rename_a_customer(client: Client, ann: Copies) -> None:
     client.publish("customers", [{"id": 8, "name": "Smit-de Boer"}])
     ann.sync(client)
     with ann.changes("doors") as batch:
-        for change in sorted(batch, key=lambda change: change.row["id"]):
-            before = change.old["name"] if change.old else None
-            print(
-                f"Ann's phone notes: {change.tag} order {change.row['id']}, {before} is now "
-                f"{change.row['name']}"
-            )
+        notes = [
+            (change.row["id"], change.tag, change.old["name"], change.row["name"])
+            for change in batch
+            if change.row and change.old
+        ]
+    for number, tag, before, name in sorted(notes):
+        print(f"Ann's phone notes: {tag} order {number}, {before} is now {name}")
 
 
 def erase_a_customer(client: Client, bob: Copies) -> None:

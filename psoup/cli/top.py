@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from client_sdk import Client, ConnectionFailed, StoreStatus, Stream
+from client_sdk import ConnectionFailed
+from client_sdk._session import targets_of
 from psoup.cli.connection import Connection
-from psoup.cli.output import as_json, console, draw, echo
+from psoup.cli.output import as_json, draw, echo
+from psoup.cli.problems import Problem
+from psoup.cli.top_looks import Look, Looks
+from psoup.cli.top_screen import screen
 from psoup.escaping import escaped
 
-_MOST_STREAMS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRate:
-    """A stream, the rows it got each second since the last look, and how far its NOW is behind the
-    clock of the store."""
-
-    name: str
-    rows: int
-    rows_per_second: float
-    lag_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A store at an instant. `streams` are the busiest first."""
-
-    status: StoreStatus
-    streams: tuple[StreamRate, ...]
+_RETRY_SECONDS = 1.0
 
 
 @click.command()
@@ -51,129 +36,68 @@ class Look:
     metavar="SECONDS",
     help="How often to look.",
 )
+@click.option(
+    "--metrics",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Also show calls by method, from a server's --metrics. May be repeated, for each server.",
+)
+@click.option(
+    "--metrics-token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The token that those metrics ask for.",
+)
 @click.pass_obj
-def top(connection: Connection, once: bool, as_json_: bool, every: float) -> None:
-    """Watch a store at work: rows by stream, the engine, memory, the registrations that cost most.
+def top(
+    connection: Connection,
+    once: bool,
+    as_json_: bool,
+    every: float,
+    metrics: tuple[str, ...],
+    metrics_token_file: Path | None,
+) -> None:
+    """Watch a store at work: calls, rows by stream, the engine, memory, who works most.
 
-    Ctrl-C ends it.
+    Asks each server that --target names. Ctrl-C ends it.
 
     \b
     psoup top
+    psoup --target a.example,b.example top --metrics a.example:9181 --metrics b.example:9181
     psoup top --once --json
     """
     if as_json_ and not once:
         raise click.UsageError("--json prints one look: add --once")
-    with connection.client() as client:
-        looks = _Looks(client, every)
-        if once:
-            look = next(looks)
-            if as_json_:
-                echo(as_json(look))
-            else:
-                draw(_screen(look, connection.target))
+    # Without a fixed width, so that the screen follows the terminal's size.
+    terminal = Console()
+    if not once and not terminal.is_terminal:
+        raise click.UsageError("this is no terminal: add --once")
+    with ExitStack() as stack:
+        clients = {}
+        for target in targets_of(connection.target):
+            single = replace(connection, target=target)
+            clients[target] = stack.enter_context(single.client())
+        looks = Looks(clients, every, metrics, metrics_token_file)
+        if not once:
+            _watch(looks, connection.target, terminal)
             return
-        _watch(looks, connection.target)
+        look = next(looks)
+        if as_json_:
+            echo(as_json(look))
+        else:
+            draw(screen(look))
 
 
-def _watch(looks: Iterator[Look], target: str) -> None:
+def _watch(looks: Iterator[Look], target: str, terminal: Console) -> None:
     """Show looks until Ctrl-C. A store that is away is waited for."""
-    with Live(Text(f"looking at {target} …"), console=console(), screen=True) as live:
+    with Live(Text(f"looking at {target} …"), console=terminal, screen=True) as live:
         try:
             while True:
                 try:
-                    live.update(_screen(next(looks), target))
-                except ConnectionFailed as error:
-                    live.update(Text(f"{escaped(error.message)}; trying again"))
-                    time.sleep(1)
+                    live.update(screen(next(looks)), refresh=True)
+                except (ConnectionFailed, Problem) as error:
+                    message = escaped(getattr(error, "message", str(error)))
+                    live.update(Text(f"{message}; trying again"), refresh=True)
+                    time.sleep(_RETRY_SECONDS)
         except KeyboardInterrupt:
             return
-
-
-class _Looks(Iterator[Look]):
-    """Looks at a store, each an interval after the one before; an error does not end them."""
-
-    def __init__(self, client: Client, seconds: float) -> None:
-        self._client = client
-        self._seconds = seconds
-        self._rows: dict[int, int] | None = None
-        self._at = 0.0
-
-    def __next__(self) -> Look:
-        if self._rows is None:
-            self._rows = _row_counts(self._client.streams())
-            self._at = time.monotonic()
-        time.sleep(max(0.0, self._at + self._seconds - time.monotonic()))
-        before, began = self._rows, self._at
-        status, streams = self._client.status(), self._client.streams()
-        self._rows, self._at = _row_counts(streams), time.monotonic()
-        elapsed = self._at - began
-        rates = [_rate(stream, before, elapsed, status.now) for stream in streams]
-        rates.sort(key=lambda rate: (-rate.rows_per_second, rate.name))
-        return Look(status, tuple(rates))
-
-
-def _row_counts(streams: Sequence[Stream]) -> dict[int, int]:
-    return {stream.id: stream.row_count for stream in streams}
-
-
-def _rate(stream: Stream, before: dict[int, int], seconds: float, now: datetime) -> StreamRate:
-    new_rows = stream.row_count - before.get(stream.id, 0)
-    lag = None if stream.now is None else max(0.0, (now - stream.now).total_seconds())
-    return StreamRate(stream.name, stream.row_count, new_rows / seconds, lag)
-
-
-# ---- the screen
-
-
-def _screen(look: Look, target: str) -> RenderableType:
-    status = look.status
-    return Group(
-        Text(f"store {status.store_id} at {escaped(target)}   {status.now:%Y-%m-%d %H:%M:%S}"),
-        Text(_engine_line(status)),
-        Text(_memory_line(status)),
-        Text(),
-        _stream_table(look.streams),
-        Text(),
-        _work_table(status),
-    )
-
-
-def _engine_line(status: StoreStatus) -> str:
-    runs = status.engine is not None and status.engine.running
-    name = "engine runs" if runs else "no engine runs"
-    behind = f"{status.behind_rows:,} rows, {status.behind.total_seconds():.1f} s behind"
-    return f"{name}; epoch {status.epoch}; {behind}; back-fill {status.backfill_rows:,} rows"
-
-
-def _memory_line(status: StoreStatus) -> str:
-    used, limit = status.cache_bytes, max(1, status.cache_limit_bytes)
-    filled = round(20 * min(1.0, used / limit))
-    bar = "█" * filled + "░" * (20 - filled)
-    counts = f"{status.stream_count:,} streams, {status.registration_count:,} registrations"
-    return f"memory {bar} {used >> 20:,} of {limit >> 20:,} MiB; {counts}"
-
-
-def _stream_table(rates: Sequence[StreamRate]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("stream")
-    for title in ("rows/s", "rows", "NOW is behind"):
-        table.add_column(title, justify="right")
-    for rate in rates[:_MOST_STREAMS]:
-        lag = "" if rate.lag_seconds is None else f"{rate.lag_seconds:,.1f} s"
-        name, rows = escaped(rate.name), f"{rate.rows:,}"
-        table.add_row(Text(name), f"{rate.rows_per_second:,.1f}", rows, lag)
-    if len(rates) > _MOST_STREAMS:
-        table.add_row(f"… and {len(rates) - _MOST_STREAMS:,} more", "", "", "")
-    return table
-
-
-def _work_table(status: StoreStatus) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("most work in the last minute")
-    table.add_column("owner")
-    for title in ("ms", "pieces"):
-        table.add_column(title, justify="right")
-    for entry in status.top_registrations:
-        name, owner = escaped(entry.key or entry.hex), escaped(entry.owner)
-        table.add_row(Text(name), Text(owner), f"{entry.work / 1e6:,.1f}", f"{entry.pieces:,}")
-    return table

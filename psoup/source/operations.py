@@ -16,7 +16,7 @@ from psoup.source.errors import BadSettings
 from psoup.source.feeding.piece import decode_mark, encode_mark
 from psoup.source.mapping import RowMapping, load_json
 from psoup.source.readers.chunk import BadLine
-from psoup.source.runner import check_aside, source_records, source_stream
+from psoup.source.runner import check_aside, check_heartbeat, source_records, source_stream
 from psoup.source.settings import SourceSettings
 
 SAMPLE_ROWS = 10
@@ -38,6 +38,7 @@ async def check_source(settings: SourceSettings) -> Checked:
     """Connect to the store and to the source, and read a few rows. Publishes nothing."""
     async with settings.store.client() as client:
         stream = await source_stream(client, settings)
+        check_heartbeat(settings, stream)
         await check_aside(client, settings)
         connector = make_connector(Context(settings, stream, client))
         lines = await asyncio.to_thread(connector.check)

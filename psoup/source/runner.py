@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from client_sdk import AsyncClient, NotFound, PsoupError, Stream
 from psoup.source.connectors.partition import Connector, Context, Partition, Records
@@ -13,12 +15,14 @@ from psoup.source.errors import BadSettings, NoMark, SourceAway, SourceError
 from psoup.source.feeding.bad_rows import ASIDE_COLUMNS
 from psoup.source.feeding.feed import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Feed
 from psoup.source.feeding.fence import CopyFence
+from psoup.source.feeding.heartbeat import heartbeat_instant
 from psoup.source.feeding.publishing import is_transient
 from psoup.source.feeding.report import Report
 from psoup.source.settings import SourceSettings
 from psoup.source.status import StatusFile
 
 Notice = Callable[[str], None]
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def source_records(client: AsyncClient, name: str) -> Records:
@@ -37,6 +41,15 @@ async def source_stream(client: AsyncClient, settings: SourceSettings) -> Stream
             raise
     await client.define(settings.create)
     return await client.stream(settings.stream)
+
+
+def check_heartbeat(settings: SourceSettings, stream: Stream) -> None:
+    """Raise BadSettings for heartbeats into a stream whose NOW is the clock."""
+    if settings.heartbeat_seconds and stream.ordered_by is None:
+        raise BadSettings(
+            f"idle_heartbeat: stream {stream.name} has no ORDERED BY, so its NOW is the clock and "
+            "needs no heartbeats; leave it out"
+        )
 
 
 async def check_aside(client: AsyncClient, settings: SourceSettings) -> None:
@@ -66,6 +79,7 @@ class SourceRunner:
     start: str = ""
     standby: bool = False
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _feeds: dict[str, Feed] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Raises SourceError or PsoupError if the source can't go on; the status says why."""
@@ -103,13 +117,16 @@ class SourceRunner:
     async def _run_partitions(self, client: AsyncClient) -> None:
         name = self.settings.name
         stream = await source_stream(client, self.settings)
+        check_heartbeat(self.settings, stream)
         await check_aside(client, self.settings)
         context = Context(self.settings, stream, client, self.notice)
         connector = make_connector(context)
         records = await source_records(client, name)
         self._check_mark(connector, records, stream)
         tasks: dict[str, asyncio.Task[None]] = {}
+        self._feeds.clear()
         self.status.source(name, "running")
+        beating = asyncio.create_task(self._beat(client, stream, tasks))
         try:
             while not self.stopping.is_set():
                 partitions = await asyncio.to_thread(connector.partitions, records)
@@ -121,13 +138,34 @@ class SourceRunner:
                 await self._wait(tasks, connector.look_seconds)
                 for publisher in [key for key, task in tasks.items() if task.done()]:
                     tasks.pop(publisher).result()
+                    self._feeds.pop(publisher, None)
                 if not tasks and not connector.look_seconds:
                     return
         finally:
+            beating.cancel()
             # Feeds end by themselves if the source is to stop; after an error they are cut off.
             for task in tasks.values() if not self.stopping.is_set() else ():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _beat(
+        self, client: AsyncClient, stream: Stream, tasks: Mapping[str, asyncio.Task[None]]
+    ) -> None:
+        """Move NOW of the stream while all partitions are at their ends, until cancelled."""
+        seconds, previous = self.settings.heartbeat_seconds, 0
+        while seconds:
+            await asyncio.sleep(seconds)
+            if not tasks or self._feeds.keys() != tasks.keys():
+                continue
+            progress = [feed.progress() for feed in self._feeds.values()]
+            instant = heartbeat_instant(progress, time.time(), seconds)
+            if instant is None or instant <= previous:
+                continue
+            try:
+                await client.heartbeat(stream.name, _UNIX_EPOCH + timedelta(microseconds=instant))
+                previous = instant
+            except PsoupError as error:
+                self.notice(f"{self.settings.name}: no heartbeat: {error.message}")
 
     def _check_mark(self, connector: Connector, records: Records, stream: Stream) -> None:
         if records or self.start or connector.fresh_partitions or not stream.row_count:
@@ -168,7 +206,9 @@ class SourceRunner:
                 fence=CopyFence(self.standby),
                 report=report,
                 stopping=self.stopping,
+                beats=self.settings.heartbeat_seconds > 0,
             )
+            self._feeds[partition.publisher] = feed
             await feed.run()
             if report.state == "done":
                 await asyncio.to_thread(partition.finished)

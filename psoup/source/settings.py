@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from client_sdk import DEFAULT_TARGET, AsyncClient, Credentials
+from client_sdk.pulls import parse_duration
 from psoup.source.errors import BadSettings
 from psoup.source.feeding.bad_rows import MOST_BAD_ROWS, BadRows
 
@@ -53,6 +54,7 @@ _SOURCE_KEYS = frozenset(
         "bad_rows",
         "bad_rows_most",
         "aside",
+        "idle_heartbeat",
     }
 )
 _SECRET = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|^dsn$", re.I)
@@ -84,6 +86,7 @@ class SourceSettings:
     """One source: the kind and the place of its rows, and the stream they go into.
 
     `columns` maps columns of the stream to paths; `parse` are columns whose numbers may be texts.
+    A source that is idle for `heartbeat_seconds`, if they are not 0, moves NOW of its stream.
     `folder` is that of the file, from which paths are.
     """
 
@@ -103,6 +106,7 @@ class SourceSettings:
     bad_rows: str = "stop"
     bad_rows_most: int | str = MOST_BAD_ROWS
     aside: str = ""
+    heartbeat_seconds: float = 0.0
 
     def policy(self) -> BadRows:
         """Return what becomes of bad rows. Raises BadSettings."""
@@ -181,9 +185,24 @@ def _source(
     if not all(isinstance(path, str) for path in columns.values()):
         raise BadSettings("columns: write column = 'path'")
     store = _store({key: _expanded(values[key]) for key in _STORE_KEYS & values.keys()}, folder)
+    fields["heartbeat_seconds"] = _heartbeat_seconds(fields.pop("idle_heartbeat", ""), kinds[0])
     settings = SourceSettings(name, kinds[0], place, folder=folder, store=store, **fields)
     settings.policy()
     return settings
+
+
+def _heartbeat_seconds(text: str, kind: str) -> float:
+    if not text:
+        return 0.0
+    if kind == "files":
+        raise BadSettings("idle_heartbeat is for kafka, delta and postgres")
+    try:
+        seconds = parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise BadSettings(f"idle_heartbeat: {error}") from None
+    if seconds < 1:
+        raise BadSettings("idle_heartbeat: write a second or more, as 10s")
+    return seconds
 
 
 def _store(values: Mapping[str, Any], folder: Path) -> StoreSettings:

@@ -22,7 +22,7 @@ from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, referen
 from querystem.grouping import Grouping, key_name
 from querystem.kernel import values_of
 from querystem.ordering import ascending, descending, leaders
-from querystem.query import Query, SubQuery, SubQueryKind, item_column
+from querystem.query import SubQuery, SubQueryKind, item_column
 
 
 class TwoSided(Protocol):
@@ -149,14 +149,15 @@ def _and(first: Expression, second: Expression) -> Expression:
 
 
 def _scalar(subquery: SubQuery, pairs: _Pairs) -> pa.Array:
-    """Return the query's value for each outer row, with which at most one of its rows goes."""
+    """Return the query's value for each outer row: that of the first of its rows that goes with
+    it."""
     name = subquery.query.outputs[0].name
     # The value of no row is appended, at place `len(inner)`; outer rows without a partner keep it.
-    values = pa.concat_arrays([pairs.inner.columns[name], _of_nothing(subquery.query)])
+    values = pa.concat_arrays([pairs.inner.columns[name], _of_nothing(subquery)])
     places = np.full(len(pairs.outer), len(pairs.inner))
     if subquery.on != TRUE:
         outer, inner = pairs.places(subquery.on)
-        places[outer] = inner
+        np.minimum.at(places, outer, inner)
     elif len(pairs.inner):
         places[:] = 0
     return values.take(pa.array(places))
@@ -209,10 +210,12 @@ def _paired(
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _of_nothing(query: Query) -> pa.Array:
-    """Return the value of a scalar query over no rows: NULL, or what its aggregates then are."""
+def _of_nothing(subquery: SubQuery) -> pa.Array:
+    """Return the value of a scalar query for an outer row without a row of it: NULL. If aggregates
+    are grouped by what conditions equate with the outer row, it is what they are over no rows."""
+    query = subquery.query
     output = query.outputs[0].expression
-    if query.grouping is None:
+    if subquery.on == TRUE or query.grouping is None or query.limit is not None:
         return pa.nulls(1, output.type.arrow)
     return _of_no_rows(query.grouping, output)
 

@@ -68,8 +68,8 @@ async def test_calling_takes_read_on_the_function_alone(shop: Shop) -> None:
     assert (await refused(shop.alice, "SELECT euro(amount) AS e FROM orders"))[1].reason == (
         "UNKNOWN_FUNCTION"
     )
-    (seen,) = (await listed(shop.alice)).values()
-    assert (seen.name, seen.sql, list(seen.over)) == ("gross", "", [])
+    (function,) = (await listed(shop.alice)).values()
+    assert (function.name, function.sql, list(function.over)) == ("gross", "", [])
     all_ = await listed(shop.boss)
     assert all_["gross"].sql == "CREATE FUNCTION gross(x DOUBLE) AS euro(x) + 1"
     assert (list(all_["gross"].over), all_["gross"].type) == (["euro"], "DOUBLE")

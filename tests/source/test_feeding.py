@@ -33,6 +33,7 @@ class ListReader:
     """
 
     can_seek = True
+    at_end = False
 
     def __init__(self, values: list[int], piece_sizes: list[int], at: Mark, fail_after: int = -1):
         self._values, self._at = values, int(at.get("at", 0))

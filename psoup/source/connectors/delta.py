@@ -105,6 +105,7 @@ class DeltaReader:
     """A reader of a table's versions after a mark."""
 
     can_seek = True
+    at_end = False
 
     def __init__(
         self, log: DeltaLog, stream: Stream, options: Options, changes: bool, mark: Mark
@@ -130,7 +131,8 @@ class DeltaReader:
             if wait > seconds:
                 return None
         self._looked_at = time.monotonic()
-        if not self._log.has(self._version + 1):
+        self.at_end = not self._log.has(self._version + 1)
+        if self.at_end:
             return None
         self._version += 1
         self._looked_at = 0.0

@@ -178,6 +178,7 @@ class FileReader:
     """A reader of one file. Its marks count records; the last one says that it is done."""
 
     can_seek = True
+    at_end = False
 
     def __init__(
         self, connector: FolderConnector, path: Path, stamp: Stamp, is_done: bool = False

@@ -31,6 +31,7 @@ class PipeReader:
     """
 
     can_seek = False
+    at_end = False
 
     def __init__(self, descriptor: int, name: str, form: str, stream: Stream, options: Options):
         if form == "parquet":

@@ -36,6 +36,7 @@ class TailReader:
     """
 
     can_seek = True
+    at_end = False
 
     def __init__(self, path: Path, form: str, stream: Stream, options: Options, mark: Mark) -> None:
         codec_name(options.encoding)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from psoup.source.errors import PlaceLost
-from psoup.source.feeding.piece import ASIDE, ROW, BadRow, Mark, Piece, Reader, good_before
+from psoup.source.feeding.piece import ASIDE, REACHED, ROW, BadRow, Mark, Piece, Reader, good_before
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 8 << 20
@@ -199,7 +199,7 @@ class Assembler:
 
 def own_mark(mark: Mark) -> dict[str, Any]:
     """Return what the reader itself wrote of a mark."""
-    return {key: value for key, value in mark.items() if key not in (ROW, ASIDE)}
+    return {key: value for key, value in mark.items() if key not in (ROW, ASIDE, REACHED)}
 
 
 def _stop(piece: Piece, start: int, rows: int, size: int) -> int:

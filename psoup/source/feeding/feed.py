@@ -14,7 +14,8 @@ from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.bad_rows import BadRows
 from psoup.source.feeding.batches import Assembler, Batch, own_mark
 from psoup.source.feeding.fence import CopyFence
-from psoup.source.feeding.piece import Mark, Reader, decode_mark
+from psoup.source.feeding.heartbeat import PartitionProgress, ReachedTime
+from psoup.source.feeding.piece import REACHED, Mark, Reader, decode_mark
 from psoup.source.feeding.publishing import MarkMoved, Publishing, is_transient
 from psoup.source.feeding.queue import BatchQueue
 from psoup.source.feeding.report import Report
@@ -29,6 +30,8 @@ OpenReader = Callable[[Mark], Reader]
 @dataclass
 class Feed:
     """Records of one reader into one stream, each once, under one publisher.
+
+    With `beats` the marks also have the greatest event time, which `reached` is of now.
 
     `open_reader` opens the place to read from at a mark, which is empty for a first start. `start`
     is the mark to begin with if the store has none. `lease` is how long the store remembers the
@@ -46,7 +49,13 @@ class Feed:
     patience_seconds: float | None = None
     report: Report = field(default_factory=lambda: Report(""))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    beats: bool = False
+    reached: ReachedTime | None = None
     _store_id: str = ""
+    # Whether the reader is open and at its end, and how many batches are read and not published.
+    _at_end: bool = False
+    _unpublished: int = 0
+    _has_rows: bool = False
 
     async def run(self) -> None:
         """Feed until the reader has reached its end, or `stopping` is set. Raises SourceError, and
@@ -74,6 +83,11 @@ class Feed:
             pause = FIRST_PAUSE_SECONDS if self.report.rows > rows else pause
             await self._wait(asyncio.sleep(pause))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def progress(self) -> PartitionProgress:
+        """Return whether everything is read and published, and how far the event time is."""
+        is_idle = self._at_end and not self._unpublished
+        return PartitionProgress(is_idle, self._has_rows or self.report.rows > 0, self.reached)
 
     async def record(self) -> PublisherRecord | None:
         """Return what the store knows of the publisher."""
@@ -103,17 +117,20 @@ class Feed:
         await self._check_store()
         record = await self.record()
         mark = self._mark_of(record)
+        self._note_reached(record, mark)
         reader = await asyncio.to_thread(self.open_reader, own_mark(mark))
         sequence = record.sequence + 1 if record else 1
         publisher = self.client.publisher(self.publisher, next_sequence=sequence, lease=self.lease)
         publishing = Publishing(self, publisher, reader, mark)
         assembler = Assembler(reader, mark, self.stream.schema)
         queue = BatchQueue()
-        reading = asyncio.create_task(self._read(assembler, queue))
+        self._at_end, self._unpublished = False, 0
+        reading = asyncio.create_task(self._read(reader, assembler, queue))
         self.report.now("reading")
         try:
             await self._publish(publishing, queue)
         finally:
+            self._at_end = False
             reading.cancel()
             reader.interrupt()
             # A poll that is under way ends in its own thread; only then the reader is closed.
@@ -132,6 +149,12 @@ class Feed:
                 "another name"
             ) from None
 
+    def _note_reached(self, record: PublisherRecord | None, mark: Mark) -> None:
+        if record is not None:
+            self._has_rows = record.row_count > 0
+            if self.beats and REACHED in mark:
+                self.reached = ReachedTime(int(mark[REACHED]), record.published_at.timestamp())
+
     async def _check_store(self) -> None:
         """Raise PlaceLost if another store answers than before: it has other marks."""
         store_id = (await self.client.status()).store_id
@@ -139,14 +162,16 @@ class Feed:
             raise PlaceLost("another store answers at the target; nothing was published to it")
         self._store_id = store_id
 
-    async def _read(self, assembler: Assembler, queue: BatchQueue) -> None:
+    async def _read(self, reader: Reader, assembler: Assembler, queue: BatchQueue) -> None:
         polling: asyncio.Future[Batch | None] | None = None
         try:
             while True:
                 polling = asyncio.ensure_future(asyncio.to_thread(assembler.next))
                 batch = await asyncio.shield(polling)
+                self._at_end = reader.at_end
                 if batch is None:
                     continue
+                self._unpublished += 1
                 await queue.put(batch)
                 if batch.is_last:
                     return
@@ -168,6 +193,7 @@ class Feed:
                     return
                 batches = taking.result()
                 await self._finish_in_time(publishing.send(batches))
+                self._unpublished -= len(batches)
                 if batches[-1].is_last:
                     self.report.now("done")
                     return

@@ -18,6 +18,8 @@ Mark = Mapping[str, Any]
 ROW = "row"
 # Records after the mark whose bad rows are in the aside stream already.
 ASIDE = "aside_done"
+# The greatest event time of the publisher, in microseconds, for heartbeats.
+REACHED = "reached"
 
 _SHOWN_CHARACTERS = 200
 # How long the first records of a reader are waited for.
@@ -87,6 +89,8 @@ class Reader(Protocol):
 
     # Whether it can be opened again at an earlier mark.
     can_seek: bool
+    # Whether everything that is there was handed over; more may come.
+    at_end: bool
 
     def poll(self, seconds: float) -> Piece | None:
         """Return the next piece; None if nothing comes within this time.

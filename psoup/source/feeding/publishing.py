@@ -23,7 +23,8 @@ from client_sdk import (
 )
 from psoup.source.errors import AnotherCopy, BadRowFound
 from psoup.source.feeding.batches import Batch
-from psoup.source.feeding.piece import ASIDE, Mark, Reader, encode_mark
+from psoup.source.feeding.heartbeat import ReachedTime, greatest_instant
+from psoup.source.feeding.piece import ASIDE, REACHED, Mark, Reader, encode_mark
 from psoup.source.feeding.queue import IN_FLIGHT
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Publishing:
         self._feed = feed
         self._publisher = publisher
         self._reader = reader
-        self._mark = mark
+        self._mark: Mark = {key: value for key, value in mark.items() if key != REACHED}
 
     async def send(self, batches: list[Batch]) -> None:
         """Publish batches. Returns when the store has all of them."""
@@ -95,7 +96,7 @@ class Publishing:
         return encode_mark(mark).decode()
 
     def _aside_mark(self, batch: Batch) -> bytes:
-        return encode_mark({**self._mark, ASIDE: batch.records})
+        return self._encoded({**self._mark, ASIDE: batch.records}, self._feed.reached)
 
     async def _publish_aside(self, batch: MarkedBatch) -> None:
         await self._retried(self._feed.bad_rows.aside, [batch], self._count_nothing)
@@ -106,12 +107,21 @@ class Publishing:
     async def _publish(self, batches: list[Batch]) -> None:
         """Publish batches without bad rows; a row that the store refuses is a bad row."""
         while batches:
-            marked = [MarkedBatch(batch.table, encode_mark(batch.mark)) for batch in batches]
+            reached = self._reached(batches)
+            marked = [
+                MarkedBatch(batch.table, self._encoded(batch.mark, instant))
+                for batch, instant in zip(batches, reached, strict=True)
+            ]
             acknowledged = 0
 
-            def count(number: int, batches: list[Batch] = batches) -> None:
+            def count(
+                number: int,
+                batches: list[Batch] = batches,
+                reached: list[ReachedTime | None] = reached,
+            ) -> None:
                 nonlocal acknowledged
                 acknowledged = number
+                self._feed.reached = reached[number - 1]
                 self._acknowledge(batches[number - 1])
 
             try:
@@ -121,6 +131,22 @@ class Publishing:
                 refused, batches = batches[acknowledged], batches[acknowledged:]
                 await self._refused(refused, error)
                 batches = batches[1:]
+
+    def _reached(self, batches: list[Batch]) -> list[ReachedTime | None]:
+        """Return how far the event time has come with each batch; None without heartbeats."""
+        reached, latest = list[ReachedTime | None](), self._feed.reached
+        column = self._feed.stream.ordered_by if self._feed.beats else None
+        for batch in batches:
+            instant = greatest_instant(batch.table, column)
+            if instant is not None:
+                past = instant if latest is None else max(instant, latest.instant)
+                latest = ReachedTime(past, time.time())
+            reached.append(latest)
+        return reached
+
+    @staticmethod
+    def _encoded(mark: Mark, reached: ReachedTime | None) -> bytes:
+        return encode_mark(mark if reached is None else {**mark, REACHED: reached.instant})
 
     def _acknowledge(self, batch: Batch) -> None:
         self._mark = batch.mark

@@ -216,4 +216,5 @@ def _problems(
 
 def _text_of(value: pa.Scalar) -> str:
     plain = value.as_py()
-    return plain.decode("utf-8", "backslashreplace") if isinstance(plain, bytes) else str(plain)
+    # A byte that is not UTF-8 may be a stand-in for another one.
+    return plain.decode("utf-8", "replace") if isinstance(plain, bytes) else str(plain)

@@ -72,10 +72,10 @@ class Binder:
     `scope` has the columns a name may mean, `parameters` the types of `:name`; None is the type of
     a parameter that is always NULL. `clause` and `outputs`, the names that are only outputs', are
     for messages. `inner_queries` binds queries inside expressions. Such a query may name columns of
-    the query around it, which `outer` binds. Columns of queries further out, which `beyond` binds,
-    are refused as not yet supported. If `claims` is a dict, expressions may name claims of the
-    caller, and it gets the place of each. `functions` are those that users defined. Expressions of
-    an answer, which `has_now`, may name NOW.
+    the query around it, which `outer` binds. A query of FROM or WITH inside it may, too: `beyond`
+    binds them. If `claims` is a dict, expressions may name claims of the caller, and it gets the
+    place of each. `functions` are those that users defined. Expressions of an answer, which
+    `has_now`, may name NOW.
     """
 
     scope: Scope
@@ -172,18 +172,11 @@ class Binder:
             return any(item.name == identifier(table) for item in self.scope.items)
         return isinstance(name, exp.Identifier) and self.scope.has(identifier(name))
 
-    def _correlated(self, node: exp.Expr) -> Typed:
-        """Return a column of the query around this one."""
-        assert self.outer is not None
-        span = node_span(node)
-        if self.clause != "WHERE":
-            raise NotYet(
-                f"a column of the outer query in {self.clause}", span, hint="compare it in WHERE"
-            )
-        value = self.outer.bind(node)
-        if not isinstance(value.node, ColumnRef) or value.node.name.startswith(OUTER):
-            raise NotYet("a column of a query further out", span, hint="join the streams first")
-        return Typed(ColumnRef(OUTER + value.node.name, value.type), span)
+    def _correlated(self, node: exp.Expr, around: Binder) -> Typed:
+        """Return a column of the query around this one, or of one further out."""
+        value = around.bind(node)
+        assert isinstance(value.node, ColumnRef)
+        return Typed(ColumnRef(OUTER + value.node.name, value.type), node_span(node))
 
     def _column(self, node: exp.Expr) -> Typed:
         consume(node, "this", "table")
@@ -193,16 +186,9 @@ class Binder:
         if is_clock(written) and node.args.get("table") is None and not is_own_name:
             check_clock(written, self.clause, self.has_now, span)
             return Typed(Now(), span)
-        nested = self.outer is not None or self.beyond is not None
-        if nested and not self._is_own(node):
-            if self.outer is not None and self.outer.knows(node):
-                return self._correlated(node)
-            if self.beyond is not None and self.beyond.knows(node):
-                raise NotYet(
-                    "a column of the outer query in a query of FROM or WITH",
-                    span,
-                    hint="compare it in the WHERE of the query that stands in the expression",
-                )
+        around = self.outer or self.beyond
+        if around is not None and not self._is_own(node) and around.knows(node):
+            return self._correlated(node, around)
         if not isinstance(node.this, exp.Identifier):
             raise SyntaxProblem("* stands alone in the SELECT list", span)
         table = node.args.get("table")
@@ -321,10 +307,13 @@ class Binder:
     def query_value(self, query: InnerQuery) -> Typed:
         """Return the value of a query inside an expression."""
         if self.inner_queries is None:
+            of_join = "compute it in a query of FROM, and name that output in ON"
             raise NotYet(
-                f"a query in {self.clause}",
+                "a query in the ON of a LEFT JOIN"
+                if self.clause == "ON"
+                else f"a query in {self.clause}",
                 node_span(query.node),
-                hint="write it in WHERE, or join with it",
+                hint=of_join if self.clause == "ON" else "write it in WHERE, or join with it",
             )
         return self.inner_queries.value(query, self)
 

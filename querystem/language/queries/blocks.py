@@ -27,6 +27,7 @@ from querystem.language.queries.clauses import (
     check_distinct,
     read_items,
 )
+from querystem.language.queries.decorrelation import whole
 from querystem.language.queries.drafts import limited, unordered
 from querystem.language.queries.groups import group_binder
 from querystem.language.queries.references import Place, TextBinding, item_name, references
@@ -60,7 +61,7 @@ class QueryBinder:
 
     def inner(self, node: exp.Expr, place: Place) -> Query:
         """Return a query inside another."""
-        return unordered(self._part(node, place.within(node)).query)
+        return unordered(whole(self._part(node, place.within(node))).query)
 
     def _rows(self, rows: exp.Expr) -> tuple[RefreshOn, StreamSchema]:
         """Return the rows of REFRESH ON, and their stream."""
@@ -146,12 +147,16 @@ class QueryBinder:
             return replace(block, query=unordered(block.query))
 
         rows, groups = SubQueries(bind_inner, resolved), SubQueries(bind_inner, of_groups)
+        conditions = [part for whole_ in sources.conditions for part in conjuncts(whole_)]
 
         def source(where: Expression) -> From:
             parts = conjuncts(resolved(where))
-            on = [*sources.conditions, *(part for part in parts if not has_subquery(part))]
+            on = [part for part in conditions if not is_correlated(part)]
+            on += [part for part in parts if not has_subquery(part)]
             later = [part for part in parts if has_subquery(part)]
-            return From(sources.items, all_of(on), tuple(rows.subqueries), all_of(later))
+            plain = From(sources.items, all_of(on))
+            subqueries = rows.finished(self._text, plain)
+            return replace(plain, subqueries=subqueries, where=all_of(later))
 
         base = replace(
             self._text.binder(scope), outer=place.outer, beyond=place.beyond, inner_queries=rows
@@ -159,8 +164,9 @@ class QueryBinder:
         block = self._clauses(select, base, source, branch, groups)
         values = [replace(value, node=resolved(value.node)) for value in block.values]
         correlated = [resolved(condition) for condition in block.correlated]
+        correlated += [part for part in conditions if is_correlated(part)]
         block = BoundBlock(block.query.mapped(resolved), values, correlated)
-        return over_groups(block, groups.subqueries) if groups.subqueries else block
+        return over_groups(whole(block), groups, self._text) if len(groups) else block
 
     def _clauses(
         self,
@@ -233,7 +239,7 @@ class QueryBinder:
             yield from self._branches(part, place, operator)
             self._text.check_reached(part)
         else:
-            block = self._part(part, place, branch=True)
+            block = whole(self._part(part, place, branch=True))
             yield Branch(part, replace(block, query=unordered(block.query)))
 
 

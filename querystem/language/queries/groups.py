@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from querystem.expressions import ColumnRef, Expression, Now
+from querystem.expressions import ColumnRef, Expression, Now, references_of
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
-from querystem.language.errors import BindProblem, Span
-from querystem.language.expressions.bind import Binder, InnerQueries, identifier
+from querystem.language.errors import BindProblem, NotYet, Span
+from querystem.language.expressions.bind import OUTER, Binder, InnerQueries, identifier
 from querystem.language.expressions.coerce import need_type
 from querystem.language.functions.aggregates import bind_aggregate, is_aggregate
 from querystem.language.normal_form.normal import sort_key
@@ -32,13 +32,15 @@ class GroupBinder(Binder):
     rows.
 
     `rows` binds over rows; `keys` numbers the normal forms of the keys; `mixed` has the ids of the
-    nodes that hold an aggregate or a query. Aggregates are collected as they occur, equal ones
+    nodes that hold an aggregate or a query; `queried` are the keys that hold a query, as they are
+    written. Aggregates are collected as they occur, equal ones
     once.
     """
 
     rows: Binder = field(kw_only=True)
     keys: Mapping[str, Expression] = field(kw_only=True)
     mixed: Collection[int] = field(kw_only=True)
+    queried: Sequence[exp.Expr] = ()
     aggregates: dict[Aggregate, int] = field(default_factory=dict)
 
     @property
@@ -46,13 +48,14 @@ class GroupBinder(Binder):
         return Grouping(tuple(self.keys.values()), tuple(self.aggregates))
 
     def bind(self, node: exp.Expr) -> Typed:
-        if self.keys and id(node) not in self.mixed:
-            bound = self.rows.bind(node)
+        if self.keys and (id(node) not in self.mixed or node in self.queried):
+            bound = self.rows.bind(next((key for key in self.queried if key == node), node))
             number = None if is_constant(node, bound) else self._key(bound.node)
             if number is not None:
                 return Typed(ColumnRef(key_name(number), bound.type), bound.span)
         bound = super().bind(node)
-        if isinstance(node, exp.Column) and not isinstance(bound.node, Now):
+        is_free = isinstance(bound.node, Now) or _is_outer(bound.node)
+        if isinstance(node, exp.Column) and not is_free:
             raise _not_grouped(node, bound.span)
         return bound
 
@@ -62,8 +65,20 @@ class GroupBinder(Binder):
 
     def _aggregate(self, node: exp.Expr) -> Typed:
         aggregate = bind_aggregate(node, replace(self.rows, clause="an aggregate").bind)
+        argument = aggregate.argument
+        read = [] if argument is None else list(references_of(argument))
+        if read and all(map(_is_outer, read)):
+            raise NotYet(
+                "an aggregate of columns of the outer query alone",
+                node_span(node),
+                hint="compute it in the outer query",
+            )
         number = self.aggregates.setdefault(aggregate, len(self.aggregates))
         return Typed(ColumnRef(aggregate_name(number), aggregate.type), node_span(node))
+
+
+def _is_outer(expression: Expression) -> bool:
+    return isinstance(expression, ColumnRef) and expression.name.startswith(OUTER)
 
 
 def _not_grouped(column: exp.Expr, span: Span) -> BindProblem:
@@ -103,8 +118,9 @@ def group_binder(
     rows = _RowBinder(base.scope, base.parameters, "GROUP BY", base.outputs, base.used)
     rows.outer, rows.beyond, rows.functions = base.outer, base.beyond, base.functions
     rows.has_now = base.has_now
-    keys = _keys(select.args.get("group"), items, rows)
     rows.inner_queries = base.inner_queries
+    keys = _keys(select.args.get("group"), items, rows)
+    queried = [node for node in _key_nodes(select, items, rows) if _holds_query(node)]
     return GroupBinder(
         base.scope,
         base.parameters,
@@ -117,6 +133,7 @@ def group_binder(
         has_now=base.has_now,
         rows=rows,
         keys=keys,
+        queried=queried,
         mixed=mixed | _holding(select, is_query),
     )
 
@@ -155,11 +172,29 @@ def _keys(
     return keys
 
 
-def _key(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Expression:
-    """Return a key of GROUP BY. A name means a column before it means an output."""
+def _key_nodes(select: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Iterator[exp.Expr]:
+    """Yield the keys of GROUP BY as they are written, also those that are outputs."""
+    group = select.args.get("group")
+    for node in group.expressions if group is not None else ():
+        yield _output_of(node, items, rows) or node
+
+
+def _holds_query(node: exp.Expr) -> bool:
+    return any(map(is_query, outside_queries(node)))
+
+
+def _output_of(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> exp.Expr | None:
+    """Return the output that a key of GROUP BY is; None for any other key. A name means a column
+    before it means an output."""
     output = at_position(node, items, "GROUP BY")
     if output is None and not _is_column(node, rows):
         output = by_name(node, items)
+    return output
+
+
+def _key(node: exp.Expr, items: Sequence[OutputItem], rows: Binder) -> Expression:
+    """Return a key of GROUP BY."""
+    output = _output_of(node, items, rows)
     if output is not None:
         return need_type(rows.bind(output)).node
     value = rows.bind(node)

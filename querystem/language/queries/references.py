@@ -273,15 +273,19 @@ class TextBinding:
     def _counted(self, table: exp.Expr) -> StreamSchema:
         """Return the stream of a reference; raise BindProblem if there are too many references."""
         schema = self.stream(table)
-        self.references += 1
+        self.count_references(1, node_span(table))
+        return schema
+
+    def count_references(self, count: int, span: Span) -> None:
+        """Count further references; raise BindProblem if there are too many."""
+        self.references += count
         if self.references > MAX_REFERENCES:
             raise BindProblem(
                 f"a query has at most {MAX_REFERENCES} references to streams",
-                node_span(table),
+                span,
                 hint="register parts of it on their own",
                 reason="TOO_MANY_REFERENCES",
             )
-        return schema
 
     def check_reached(self, node: exp.Expr) -> None:
         """Refuse the window of a query that no stream takes, and a name of WITH that is not

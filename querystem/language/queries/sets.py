@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from datastem.types import TIMESTAMP
 from querystem.expressions import ColumnRef, Expression
-from querystem.language.errors import NotYet, TypeProblem
+from querystem.language.errors import TypeProblem
 from querystem.language.expressions.coerce import cast, unify
 from querystem.language.expressions.scope import ScopeItem
 from querystem.language.queries.clauses import OutputItem, placed
@@ -63,13 +63,6 @@ def combined(
 ) -> tuple[BoundBlock, ScopeItem, list[OutputItem]]:
     """Return a set operation as the one item of a query; that item, and its outputs, for ORDER
     BY."""
-    for branch in branches:
-        if branch.block.correlated:
-            raise NotYet(
-                "columns of the outer query in a set operation",
-                node_span(branch.node),
-                hint="write a query for each part",
-            )
     operation = SetOperation(operator, _unified(branches))
     columns, span = operation.columns, node_span(node)
     query = Query(From((operation,)), ())

@@ -1,18 +1,21 @@
 """Queries inside expressions, bound: EXISTS, IN, ANY, ALL, and scalar queries.
 
-A query inside an expression may name columns of the query around it, in its WHERE. Such conditions
-are taken out of it, and decide which of its rows go with a row of the outer query: the columns that
-they read of the inner query become outputs of it. If those of a scalar aggregate are equalities, it
-is grouped by them; with other conditions it is computed over the rows that go with each outer row.
+A query inside an expression may name columns of the queries around it. Conditions of its WHERE with
+such columns are taken out of it, and decide which of its rows go with a row of the outer query: the
+columns that they read of the inner query become outputs of it. If those of a scalar aggregate are
+equalities, it is grouped by them; with other conditions it is computed over the rows that go with
+each outer row. A query with columns of the outer one anywhere else is answered for all of their
+values at once: see `decorrelation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from datastem.types import BOOLEAN, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, columns_of, references_of
 from querystem.grouping import Grouping, aggregate_name, key_name
 from querystem.language.errors import BindProblem, NotYet, Span, TypeProblem
@@ -27,7 +30,18 @@ from querystem.language.normal_form.rewrite import (
     has_subquery,
     substituted,
 )
+from querystem.language.queries.decorrelation import (
+    OuterRows,
+    clauses_of,
+    decorrelated,
+    equal_to_hidden,
+    outer_columns,
+    projection,
+    uncut,
+    whole,
+)
 from querystem.language.queries.drafts import is_limited
+from querystem.language.queries.references import TextBinding
 from querystem.language.queries.sets import BoundBlock
 from querystem.language.syntax.tree import node_span
 from querystem.language.tokens.literals import Typed
@@ -42,7 +56,36 @@ from querystem.query import (
     subquery_column,
 )
 
-_PARTS = "columns of the outer query stand in the WHERE of a SELECT without LIMIT"
+
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    """A query inside an expression, bound, and its place."""
+
+    inner: InnerQuery
+    block: BoundBlock
+    span: Span
+
+    @property
+    def type(self) -> Type:
+        first = self.block.query.outputs[0].expression.type
+        return first if self.inner.kind is SubQueryKind.SCALAR else BOOLEAN
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether only conditions that were taken out of the query read outer columns, and decide
+        which of its rows, or of those it aggregates, go with an outer row."""
+        query, by = self.block.query, self.block.correlated
+        if outer_columns(query) or any(map(has_subquery, by)):
+            return False
+        if not by:
+            return True
+        if self.inner.kind is not SubQueryKind.SCALAR:
+            return query.grouping is None and not is_limited(query)
+        if query.grouping is None:
+            return query.limit == 1 and not (query.offset or query.distinct)
+        if query.grouping.keys or query.having != TRUE or is_limited(query):
+            return False
+        return not any(map(is_correlated, clauses_of(query)))
 
 
 class SubQueries:
@@ -60,58 +103,60 @@ class SubQueries:
         self._bind = bind
         self._resolved = resolved
         self._values: dict[int, Typed] = {}
-        self.subqueries: list[SubQuery] = []
+        self._inner: list[_Inner] = []
 
     def value(self, query: InnerQuery, binder: Binder) -> Typed:
         """Return the value of a query; each is bound once."""
         value = self._values.get(id(query.node))
         if value is None:
             span = node_span(query.node)
-            subquery = self._subquery(query, self._bind(query.query, binder), span)
-            column = ColumnRef(subquery_column(len(self.subqueries)), subquery.type)
-            self.subqueries.append(subquery)
+            inner = _Inner(query, self._bind(query.query, binder), span)
+            _check_outputs(inner)
+            column = ColumnRef(subquery_column(len(self._inner)), inner.type)
+            self._inner.append(inner)
             value = self._values[id(query.node)] = Typed(column, span)
         return value
 
-    def _subquery(self, inner: InnerQuery, block: BoundBlock, span: Span) -> SubQuery:
-        query = block.query
-        if inner.kind is not SubQueryKind.EXISTS and len(query.outputs) != 1:
-            raise TypeProblem(
-                f"the query has {len(query.outputs)} outputs, and a value is one",
-                span,
-                hint="select one",
-            )
-        operand = inner.operand
-        if operand is not None:
-            query, operand = _compared(query, operand, span)
-        subquery = SubQuery(inner.kind, query, TRUE, op=inner.op)
-        if operand is not None:
-            subquery = replace(subquery, operand=as_item(self._resolved(operand.node), 0))
-        if block.correlated:
-            return self._correlated(subquery, block.correlated, span)
-        if inner.kind is SubQueryKind.SCALAR and not _is_single(query):
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def finished(self, text: TextBinding, rows: From) -> tuple[SubQuery, ...]:
+        """Return the queries inside the expressions over `rows`."""
+        return tuple(self._subquery(inner, text, rows) for inner in self._inner)
+
+    def _subquery(self, bound: _Inner, text: TextBinding, rows: From) -> SubQuery:
+        inner, block, span = bound.inner, bound.block, bound.span
+        if inner.kind is SubQueryKind.SCALAR and not _is_single(block.query):
             raise BindProblem(
                 "the query may have several rows, and a value is one",
                 span,
                 hint="write an aggregate such as max(price), or LIMIT 1",
                 reason="MANY_ROWS",
             )
-        return subquery
+        if not bound.is_simple:
+            return self._at_once(bound, text, rows)
+        query, operand = block.query, inner.operand
+        if operand is not None:
+            query, operand = _compared(query, operand, span)
+        subquery = SubQuery(inner.kind, query, TRUE, op=inner.op)
+        if operand is not None:
+            subquery = replace(subquery, operand=as_item(self._resolved(operand.node), 0))
+        return self._correlated(subquery, block.correlated) if block.correlated else subquery
 
     # ---- correlation
 
-    def _correlated(self, subquery: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
-        # Neither order nor repeats of inner rows matter to EXISTS, ANY and aggregates.
-        query = replace(subquery.query, distinct=False, order_by=())
-        if is_limited(query) or any(map(has_subquery, by)):
-            raise NotYet("a query like this with columns of the outer one", span, hint=_PARTS)
+    def _correlated(self, subquery: SubQuery, by: Sequence[Expression]) -> SubQuery:
+        query = subquery.query
+        if subquery.kind is SubQueryKind.SCALAR and query.grouping is not None:
+            return self._scalar(replace(subquery, query=replace(query, order_by=())), by)
         if subquery.kind is SubQueryKind.SCALAR:
-            return self._scalar(replace(subquery, query=query), by, span)
-        if query.grouping is not None:
-            raise NotYet("groups chosen by columns of the outer query", span, hint=_PARTS)
+            query = uncut(subquery.kind, query)
+        else:
+            # Neither order nor repeats of inner rows matter to EXISTS and ANY.
+            query = replace(query, distinct=False, order_by=())
         # The inner columns that conditions read become hidden outputs. So the inner query is
         # answered once, for all outer rows, and joined with them by `on`.
-        outputs = list(query.outputs if subquery.kind is SubQueryKind.ANY else ())
+        outputs = list(() if subquery.kind is SubQueryKind.EXISTS else query.outputs)
         read = [column for condition in by for column in references_of(condition)]
         inner = {column.name: column for column in read if not _is_outer(column.name)}
         columns: dict[str, Expression] = self._outer(by)
@@ -123,16 +168,40 @@ class SubQueries:
         on = all_of([substituted(condition, columns) for condition in by])
         return replace(subquery, query=replace(query, outputs=tuple(outputs)), on=on)
 
-    def _scalar(self, subquery: SubQuery, by: Sequence[Expression], span: Span) -> SubQuery:
+    def _at_once(self, bound: _Inner, text: TextBinding, rows: From) -> SubQuery:
+        """Return a query that is answered for all values of the outer columns in it at once."""
+        inner, span = bound.inner, bound.span
+        query, operand = whole(bound.block).query, inner.operand
+        if operand is not None:
+            query, operand = _compared(query, operand, span)
+        names = outer_columns(query)
+        if names and outer_columns(Query(rows, ())):
+            raise NotYet(
+                "a query with columns of one whose FROM reads columns of a query around it",
+                span,
+                hint="compare these columns in WHERE instead of in FROM",
+            )
+        values = [self._resolved(column) for column in names.values()]
+        outputs = tuple(Output(f"$value{n}", value) for n, value in enumerate(values))
+        outer = OuterRows(Query(rows, outputs, distinct=True), tuple(names), span)
+        references = len(query.legs)
+        query = uncut(inner.kind, query)
+        query = decorrelated(query, OUTER, outer) if names else query
+        text.count_references(len(query.legs) - references, span)
+        if inner.kind is SubQueryKind.SCALAR and query.limit is None:
+            # Every value has a group, or HAVING has dropped it: then it is NULL.
+            query = projection(query)
+        subquery = SubQuery(inner.kind, query, op=inner.op)
+        if operand is not None:
+            subquery = replace(subquery, operand=as_item(self._resolved(operand.node), 0))
+        of_outer = [as_item(value, 0) for value in values]
+        return replace(subquery, on=all_of(equal_to_hidden(outer, of_outer)))
+
+    def _scalar(self, subquery: SubQuery, by: Sequence[Expression]) -> SubQuery:
         """Return an aggregate without GROUP BY, grouped by the expressions that conditions equate
         with the outer row."""
         query, outer = subquery.query, self._outer(by)
-        if query.grouping is None or query.grouping.keys or query.having != TRUE:
-            raise NotYet(
-                "a query like this as a value with columns of the outer one",
-                span,
-                hint="write an aggregate without GROUP BY and HAVING",
-            )
+        assert query.grouping is not None
         sides = [_sides(condition) for condition in by]
         if None in sides:
             return self._over_pairs(subquery, query.grouping, by)
@@ -223,6 +292,14 @@ def _sides(condition: Expression) -> tuple[Expression, Expression] | None:
     return None
 
 
+def _check_outputs(bound: _Inner) -> None:
+    count = len(bound.block.query.outputs)
+    if bound.inner.kind is not SubQueryKind.EXISTS and count != 1:
+        raise TypeProblem(
+            f"the query has {count} outputs, and a value is one", bound.span, hint="select one"
+        )
+
+
 def _is_single(query: Query) -> bool:
     """Return whether a query has at most one row by its form."""
     if query.limit is not None and query.limit <= 1:
@@ -250,7 +327,7 @@ def of_groups(expression: Expression) -> Expression:
     return substituted(expression, columns)
 
 
-def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock:
+def over_groups(block: BoundBlock, inner: SubQueries, text: TextBinding) -> BoundBlock:
     """Return a query whose expressions over groups have queries inside, as a query over another
     that has its groups as rows. They come in the order of groups: by their keys."""
     query = block.query
@@ -278,7 +355,8 @@ def over_groups(block: BoundBlock, subqueries: Sequence[SubQuery]) -> BoundBlock
         for key in map(of_groups, keys)
         if key not in order and not query.distinct
     ]
-    source = From((groups,), TRUE, tuple(subqueries), where)
+    rows = From((groups,))
+    source = replace(rows, subqueries=inner.finished(text, rows), where=where)
     whole = replace(whole, source=source, order_by=(*whole.order_by, *by_keys))
     values = [replace(value, node=of_groups(value.node)) for value in block.values]
     return replace(block, query=whole, values=values)

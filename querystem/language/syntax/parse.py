@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from querystem.language.errors import SyntaxProblem
 from querystem.language.syntax.frames import set_apart
 from querystem.language.syntax.grammar import QueryParser
+from querystem.language.syntax.joins import move_queries_of_on
 from querystem.language.syntax.refreshes import refuse_later
 from querystem.language.syntax.refusals import refusal_of, wrong_statement
 from querystem.language.tokens.dialect import PSoup, Refused
@@ -69,4 +70,5 @@ def _parse(tokens: list[Token], text: str, runs: Mapping[int, Sequence[Token]]) 
     except Refused as refused:
         raise refusal_of(refused, tokens) from None
     assert query is not None
+    move_queries_of_on(query)
     return query

@@ -71,6 +71,7 @@ class Broker:
             "group.id": self._group,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": _QUEUED_KILOBYTES,

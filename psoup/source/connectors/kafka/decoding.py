@@ -26,6 +26,7 @@ class MessageDecoder:
         if form not in FORMATS:
             raise BadSettings(f"format: one of {', '.join(FORMATS)}")
         self._stream, self._mapping, self._form = stream, mapping, form
+        self.empty = stream.schema.empty_table()
 
     def piece(self, messages: Sequence[Any], mark_at: Any) -> Piece:
         """Return the records of messages; `mark_at` returns the mark at an offset."""

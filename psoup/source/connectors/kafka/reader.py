@@ -17,6 +17,7 @@ _MESSAGES = 10_000
 # How long more messages are waited for when some are there.
 _GATHER_SECONDS = 0.02
 _COMMIT_SECONDS = 5.0
+_IDLE_SECONDS = 10.0
 _LOST_CODES = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
@@ -27,6 +28,7 @@ class KafkaReader:
     """
 
     can_seek = True
+    at_end = False
 
     def __init__(
         self, broker: Broker, topic_id: str, partition: int, decoder: MessageDecoder, mark: Mark
@@ -40,6 +42,10 @@ class KafkaReader:
         self._broker, self._topic_id, self._partition = broker, topic_id, partition
         self._decoder = decoder
         self._failure: Any = None
+        # The next offset by the last message, and by the end of the partition, which may also have
+        # marks of transactions; and since when nothing came.
+        self._next = self._end = 0
+        self._quiet_at = time.monotonic()
         self._acknowledged = -1
         self._committed_at = time.monotonic()
         self._consumer = broker.consumer(self._note)
@@ -58,6 +64,7 @@ class KafkaReader:
                 f"{topic}[{self._partition}] has offsets {low} to {high}, and {offset} is needed: "
                 f"{max(0, low - offset):,} messages are lost. Go on with skip --to earliest"
             )
+        self._next = offset
         self._consumer.assign([TopicPartition(topic, self._partition, offset)])
 
     def _note(self, error: Any) -> None:
@@ -76,16 +83,28 @@ class KafkaReader:
         if not good:
             if self._failure is not None:
                 raise SourceAway(f"Kafka: {self._failure.str()}")
-            return None
+            return self._idle()
         self._failure = None
+        self._next, self._quiet_at = good[-1].offset() + 1, time.monotonic()
         return self._decoder.piece(good, self._mark)
+
+    def _idle(self) -> Piece | None:
+        """Move the mark behind marks of transactions and aborted messages at the end."""
+        if not self.at_end or time.monotonic() - self._quiet_at < _IDLE_SECONDS:
+            return None
+        if self._end <= self._next:
+            return None
+        self._next = self._end
+        return Piece(self._decoder.empty, mark=self._mark(self._end))
 
     def _check(self, message: Any) -> bool:
         """Return whether it is a message. Raises SourceAway or PlaceLost for an error."""
         error = message.error()
+        self.at_end = error is not None and error.code() == KafkaError._PARTITION_EOF
         if error is None:
             return True
-        if error.code() == KafkaError._PARTITION_EOF:
+        if self.at_end:
+            self._end = message.offset()
             return False
         if error.code() in _LOST_CODES:
             raise PlaceLost(

@@ -31,6 +31,7 @@ class PostgresReader:
     """
 
     can_seek = True
+    at_end = False
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class PostgresReader:
         self._confirmed = self._ended = 0
         self._feedback_at = self._moved_at = time.monotonic()
         self._time = str(mark.get("time", ""))
-        self._has_actions = False
+        self._has_actions = self._in_transaction = False
         self._snapshot: TableSnapshot | None = None
         self._stream: Any = None
         self._acknowledged: Mark = mark
@@ -170,6 +171,8 @@ class PostgresReader:
         while True:
             self._send_feedback()
             message = self._stream.read_message()
+            # The server sends what there is without being asked.
+            self.at_end = message is None and not self._in_transaction
             if message is None:
                 if (wait := deadline - time.monotonic()) <= 0:
                     return self._idle()
@@ -182,6 +185,7 @@ class PostgresReader:
     def _take(self, message: dict[str, Any]) -> Piece | None:
         """Return a piece if a transaction ends with the message, or a large one goes on."""
         action = message["action"]
+        self._in_transaction = action != "C"
         if action == "B":
             self._changes, self._has_actions = [], False
             # Commit times do not follow the order of the log; rows have to.
