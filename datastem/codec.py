@@ -28,6 +28,7 @@ STEM_FIELDS = (
     pa.field("_position", pa.int64()),
     pa.field("_stamp", INSTANT),
     pa.field("_before", INSTANT),
+    pa.field("_reached", INSTANT),
     pa.field(OP, pa.int8()),
 )
 KEY_FIELD = pa.field("_key", pa.int64())
@@ -71,15 +72,16 @@ def decode(
     stamp: int,
     position: int,
     before: int | None = None,
+    reached: int | None = None,
     *,
     digest: bytes | None = None,
 ) -> pa.RecordBatch:
     """Return the stem rows of a payload (bytes or a pa.Buffer); their values are not copied.
 
-    `before` is the greatest ts the stream had reached before these rows. `schema` may be a later
-    one than that of the batch: optional columns that the batch lacks, or that were added after its
-    `position`, have their default. Raise DecodeError for anything but exactly one batch of the
-    declared columns, and for values with another `digest`.
+    `before` is NOW of the stream before these rows, `reached` what they took it to. `schema` may be
+    a later one than that of the batch: optional columns that the batch lacks, or that were added
+    after its `position`, have their default. Raise DecodeError for anything but exactly one batch
+    of the declared columns, and for values with another `digest`.
     """
     batch = _read(schema, payload, position)
     if digest is not None and batch_digest(schema.name, batch) != digest:
@@ -98,9 +100,19 @@ def decode(
     declared = [
         optional[name] if name in optional else batch.column(name) for name in schema.arrow.names
     ]
-    reached = pa.nulls(rows, INSTANT) if before is None else _repeat(before, rows).view(INSTANT)
-    system = [ids, ts, _repeat(position, rows), stamps, reached, *_operations(schema, batch)]
+    nows = [
+        pa.nulls(rows, INSTANT) if now is None else _repeat(now, rows).view(INSTANT)
+        for now in (before, reached)
+    ]
+    system = [ids, ts, _repeat(position, rows), stamps, *nows, *_operations(schema, batch)]
     return pa.RecordBatch.from_arrays([*system, *declared], schema=stem_schema(schema))
+
+
+def count_earlier(payload: bytes, schema: StreamSchema, instant: int) -> int:
+    """Return how many rows of an encoded batch have an event time before an instant."""
+    with pa.ipc.open_stream(payload) as reader:
+        ts = reader.read_next_batch().column(schema.event_time)
+    return int((ts.view(pa.int64()).to_numpy() < instant).sum())
 
 
 def _operations(schema: StreamSchema, batch: pa.RecordBatch) -> list[pa.Array]:

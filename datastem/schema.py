@@ -132,6 +132,8 @@ class StreamSchema:
     microseconds.
 
     `ordered_by` names the event-time column, or is None if a row's ts is the stamp of its arrival.
+    With event time NOW is the clock if `by_clock`. Otherwise a row takes it to its ts minus the
+    `slack`, and at most `lead` past the stamp of its arrival; None is no limit.
     `retain` is None if rows are kept for ever. `key` is the stream key, empty if there is none; a
     row replaces the earlier row of its stream key.
 
@@ -155,6 +157,9 @@ class StreamSchema:
     source: str = ""
     source_owner: str = ""
     dropped: tuple[Column, ...] = ()
+    by_clock: bool = False
+    slack: int = 0
+    lead: int | None = None
 
     def __hash__(self) -> int:
         """Hash the name alone: schemas are keys of caches, and this is cheap."""
@@ -170,7 +175,16 @@ class StreamSchema:
     @property
     def now_is_clock(self) -> bool:
         """Whether NOW of the stream is the clock, not as far as its rows have come."""
-        return self.ordered_by is None
+        return self.ordered_by is None or self.by_clock
+
+    @property
+    def rows_wait(self) -> bool:
+        """Whether a row may be later than NOW, so that it enters every window by time."""
+        return self.by_clock or self.slack > 0 or self.lead is not None
+
+    def limited(self, instant: int, stamp: int) -> int:
+        """Return how far an event that was stamped so takes NOW, if it brings an instant."""
+        return instant if self.lead is None else min(instant, stamp + self.lead)
 
     @property
     def event_time(self) -> str:
@@ -288,6 +302,9 @@ class StreamSchema:
             "source": self.source,
             "source_owner": self.source_owner,
             "dropped": [column.to_json() for column in self.dropped],
+            "by_clock": self.by_clock,
+            "slack": self.slack,
+            "lead": self.lead,
         }
 
     @classmethod
@@ -303,4 +320,7 @@ class StreamSchema:
             source=form["source"],
             source_owner=form["source_owner"],
             dropped=tuple(map(Column.from_json, form["dropped"])),
+            by_clock=form["by_clock"],
+            slack=form["slack"],
+            lead=form["lead"],
         )

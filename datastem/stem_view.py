@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datastem.stem import DataStem
 
 # A column whose values never fall as row ids rise; NULL counts as before all time.
-SystemColumn = Literal["_stamp", "_before", "_position", "_row_id"]
+SystemColumn = Literal["_stamp", "_before", "_reached", "_position", "_row_id"]
 
 
 class NotInMemory(Exception):
@@ -127,10 +127,14 @@ class StemView:
         high, position = self.high_at("_before", instant - 1)
         if position is None:
             return None, False
-        # The rows of the last of these batches are `[low, high)`.
-        low, _ = self.high_at("_position", position - 1)
-        parts = self.probe(instant, FOR_EVER, high, low)
-        return position, any((part.ts[part.ids >= low] >= instant).any() for part in parts)
+        reached = self.first_from(high - 1, "_reached")
+        return position, reached is not None and reached >= instant
+
+    def has_rows_of(self, position: int, oldest: int) -> bool:
+        """Return whether the batch at a position has a row with a ts of at least `oldest`."""
+        (low, _), (high, _) = (self.high_at("_position", most) for most in (position - 1, position))
+        parts = self.probe(oldest, FOR_EVER, high, low)
+        return any((part.ts[part.ids >= low] >= oldest).any() for part in parts)
 
     def earliest(self) -> int | None:
         """Return a lower bound of the ts of all rows, without reading files; None if there are no

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "e3f79546b97f80ead8124f0e8807efa74c815ceafa2cfe61710f8dfe90c7b48f"
+WIRE = "19c77764f12996e6d591be190b91c43200d5cd0449ece11324cd829f25df0664"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

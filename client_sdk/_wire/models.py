@@ -34,12 +34,29 @@ def pattern_name(pattern: pb.UpdatePattern) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class NowLeap:
+    """The last batch or heartbeat of a publisher that took NOW of a stream past the clock: to
+    `now`, when that said `at`. The name of the publisher is empty if it gave none."""
+
+    owner: str
+    publisher: str
+    now: datetime
+    at: datetime
+
+    @classmethod
+    def from_wire(cls, message: pb.NowLeap) -> NowLeap:
+        return cls(message.owner, message.publisher, moment(message.now), moment(message.at))
+
+
+@dataclass(frozen=True, slots=True)
 class StreamStats:
     """What a stream takes, as one server knows it.
 
     The bytes are those of its rows in the log that the engine has yet to consume, of the rows that
     it has consumed, and of what it has matched; the last are 0 for callers who do not administer
     the tenant. `behind_rows` are in no epoch yet, and `behind` is the age of the oldest of them.
+    `late_rows` came after NOW of the stream had passed their ts. `last_leap` took NOW ahead of the
+    clock; it is None if nothing did, and for callers who do not administer the tenant.
     """
 
     log_bytes: int
@@ -47,6 +64,8 @@ class StreamStats:
     match_bytes: int
     behind_rows: int
     behind: timedelta
+    late_rows: int = 0
+    last_leap: NowLeap | None = None
 
     @classmethod
     def from_wire(cls, message: pb.StreamStats) -> StreamStats:
@@ -56,6 +75,8 @@ class StreamStats:
             message.match_bytes,
             message.behind_rows,
             span(message.behind),
+            message.late_rows,
+            NowLeap.from_wire(message.last_leap) if message.HasField("last_leap") else None,
         )
 
 

@@ -118,6 +118,12 @@ def _show(description: Stream) -> None:
             f"log {stats.log_bytes:,} · rows {stats.stem_bytes:,} · matches "
             f"{stats.match_bytes:,} bytes · {behind} not yet in an epoch"
         )
+        if stats.late_rows:
+            echo(f"{counted(stats.late_rows, 'row')} came after now had passed their ts")
+        if (leap := stats.last_leap) is not None:
+            publisher = f"publisher {leap.publisher}" if leap.publisher else "a publisher"
+            now, at = leap.now, leap.at
+            echo(f"{publisher} of {leap.owner} took now ahead of the clock, {at}: {now}")
     for text in (description.sql, *description.policies):
         echo(text)
 

@@ -264,7 +264,7 @@ class Ledger:
         for stream_id, stream in self.state.streams.items():
             snapshot = self.tables.get(stem_name(stream_id))
             if snapshot is not None and (not stream.dropped or snapshot.files):
-                marks[stream_id] = StreamMark(stream.high, stream.reached, snapshot.version)
+                marks[stream_id] = StreamMark.of(stream, snapshot.version)
         return marks
 
     def _composite_marks(self) -> dict[int, CompositeMark]:

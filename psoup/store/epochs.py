@@ -19,15 +19,23 @@ from psoup.store.log.position import START, Position
 from psoup.store.state.jumps import JumpRecord, Jumps
 from psoup.store.state.losses import NO_LOSS, Hole, Losses, Lost
 from psoup.store.state.quarantine import EMPTY_QUARANTINE, Quarantine, QuarantineEntry
+from psoup.store.state.streams import Leap, StreamState
 
 
 @dataclass(frozen=True, slots=True)
 class StreamMark:
-    """A stream at an epoch: its rows with ids below `high` are in `version` of its stem."""
+    """A stream at an epoch: its rows with ids below `high` are in `version` of its stem. The other
+    fields are those of the stream's state."""
 
     high: int
     reached: int | None
     version: int
+    late_rows: int = 0
+    leap: Leap | None = None
+
+    @classmethod
+    def of(cls, stream: StreamState, version: int) -> StreamMark:
+        return cls(stream.high, stream.reached, version, stream.late_rows, stream.leap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,9 @@ class Epoch:
 _MICROSECOND_COLUMNS = frozenset(
     {"clock", "made_at", "erased_at", "streams", "jumps", "holes", "accepted", "quarantine"}
 )
+
+# The fields of a StreamMark that are numbers.
+_MARK_NUMBERS = ("high", "reached", "version", "late_rows")
 
 # Before the first step: every table as it was made.
 GENESIS = Epoch(0, "genesis", 0, START, 0, 0, 1, {}, {})
@@ -141,15 +152,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "accepted": [asdict(rows) for rows in epoch.losses.accepted],
         "quarantine": [asdict(entry) for entry in epoch.quarantine.entries],
         "versions": list(epoch.versions.items()),
-        "streams": [
-            {
-                "stream_id": stream_id,
-                "high": mark.high,
-                "reached": mark.reached,
-                "version": mark.version,
-            }
-            for stream_id, mark in epoch.streams.items()
-        ],
+        "streams": [_stream_row(*id_and_mark) for id_and_mark in epoch.streams.items()],
         "composites": [mark_row(*id_and_mark) for id_and_mark in epoch.composites.items()],
         "unclosed": list(epoch.unclosed.items()),
         "erased": epoch.erased.packed,
@@ -161,10 +164,6 @@ def _epoch(table: pa.Table) -> Epoch:
     # Columns with instants are cast in Arrow: `to_pylist` would make datetimes of them.
     apart = list(_MICROSECOND_COLUMNS.intersection(table.column_names))
     row: dict[str, Any] = table.drop_columns(apart).to_pylist()[0]
-    streams = table.column("streams").combine_chunks().flatten()
-    ids, highs, reached, versions = (
-        column.cast(pa.int64()).to_pylist() for column in streams.flatten()
-    )
     return Epoch(
         number=row["epoch"],
         kind=row["kind"],
@@ -174,10 +173,7 @@ def _epoch(table: pa.Table) -> Epoch:
         made_at=_micros(table, "made_at"),
         next_predicate_id=row["next_predicate_id"],
         versions=dict(row["versions"]),
-        streams={
-            stream_id: StreamMark(high, instant, version)
-            for stream_id, high, instant, version in zip(ids, highs, reached, versions, strict=True)
-        },
+        streams=dict(map(_stream_mark, _records(table, "streams"))),
         outages=_pairs(row.get("outages") or []),
         jumps=_jumps(table, row),
         losses=Losses(
@@ -192,6 +188,20 @@ def _epoch(table: pa.Table) -> Epoch:
         unclosed=dict(row.get("unclosed") or ()),
         erased=Position.unpack(row["erased"]),
         erased_at=_micros(table, "erased_at"),
+    )
+
+
+def _stream_row(stream_id: int, mark: StreamMark) -> dict[str, Any]:
+    row = {"stream_id": stream_id} | {name: getattr(mark, name) for name in _MARK_NUMBERS}
+    leap = {} if mark.leap is None else asdict(mark.leap)
+    return row | {f"leap_{name}": value for name, value in leap.items()}
+
+
+def _stream_mark(row: dict[str, Any]) -> tuple[int, StreamMark]:
+    leap = {name[5:]: value for name, value in row.items() if name.startswith("leap_")}
+    numbers = {name: row[name] for name in _MARK_NUMBERS}
+    return row["stream_id"], StreamMark(
+        **numbers, leap=None if leap["stamp"] is None else Leap(**leap)
     )
 
 

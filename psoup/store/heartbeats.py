@@ -34,10 +34,10 @@ def heartbeats(entries: Iterable[Entry]) -> Iterator[Heartbeat]:
     """Yield the heartbeats among entries that take their stream further."""
     for entry in entries:
         event = entry.event
-        if not isinstance(event, Data) or event.rows or event.max_ts is None:
+        if not isinstance(event, Data) or event.rows or event.reached is None:
             continue
-        if event.before is None or event.max_ts > event.before:
-            marks = event.max_ts, entry.position.packed, entry.stamp, event.before
+        if event.before is None or event.reached > event.before:
+            marks = event.reached, entry.position.packed, entry.stamp, event.before
             yield Heartbeat(event.stream_id, *marks)
 
 

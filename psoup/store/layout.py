@@ -22,9 +22,11 @@ LOG = pa.schema(
         ("lease", pa.int64()),
         ("rows", pa.int64()),
         ("first_row_id", pa.int64()),
+        ("late_rows", pa.int64()),
         ("min_ts", INSTANT),
         ("max_ts", INSTANT),
         ("before", INSTANT),
+        ("reached", INSTANT),
         ("digest", pa.binary()),
         ("request_digest", pa.binary()),
         ("body", pa.string()),
@@ -360,6 +362,11 @@ EPOCHS = pa.schema(
                         ("high", pa.int64()),
                         ("reached", INSTANT),
                         ("version", pa.int64()),
+                        ("late_rows", pa.int64()),
+                        ("leap_owner", pa.string()),
+                        ("leap_publisher", pa.string()),
+                        ("leap_reached", INSTANT),
+                        ("leap_stamp", INSTANT),
                     ]
                 )
             ),

@@ -298,6 +298,8 @@ def _load_stream(
         interest_requests=requests_from_json(form.get("asked", ())),
         version=row["schema_version"],
         retained_since=Position.unpack(form["retained_since"]),
+        late_rows=mark.late_rows if mark else 0,
+        leap=mark.leap if mark else None,
     )
     state.streams[stream.id] = stream
     if not stream.dropped:

@@ -213,18 +213,34 @@ class Stream(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., stats: _Optional[_Union[StreamStats, _Mapping]] = ...) -> None: ...
 
 class StreamStats(_message.Message):
-    __slots__ = ("log_bytes", "stem_bytes", "match_bytes", "behind_rows", "behind")
+    __slots__ = ("log_bytes", "stem_bytes", "match_bytes", "behind_rows", "behind", "late_rows", "last_leap")
     LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEM_BYTES_FIELD_NUMBER: _ClassVar[int]
     MATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
     BEHIND_ROWS_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
+    LATE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LAST_LEAP_FIELD_NUMBER: _ClassVar[int]
     log_bytes: int
     stem_bytes: int
     match_bytes: int
     behind_rows: int
     behind: _duration_pb2.Duration
-    def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    late_rows: int
+    last_leap: NowLeap
+    def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., late_rows: _Optional[int] = ..., last_leap: _Optional[_Union[NowLeap, _Mapping]] = ...) -> None: ...
+
+class NowLeap(_message.Message):
+    __slots__ = ("owner", "publisher", "now", "at")
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHER_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    owner: str
+    publisher: str
+    now: _timestamp_pb2.Timestamp
+    at: _timestamp_pb2.Timestamp
+    def __init__(self, owner: _Optional[str] = ..., publisher: _Optional[str] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Column(_message.Message):
     __slots__ = ("name", "type", "optional", "default")

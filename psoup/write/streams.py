@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from datastem.instants import format_instant
+from datastem.codec import count_earlier
+from datastem.instants import MIN_INSTANT, format_instant
 from datastem.schema import StreamSchema
 from psoup.errors import ClockUnconfirmed, SequenceGap, SequenceReused, StreamExists
 from psoup.lookup import find_stream
@@ -165,14 +166,32 @@ class PublishBatch:
             min_ts=self.min_ts if arrival is None else arrival,
             max_ts=self.max_ts if arrival is None else arrival,
             before=stream.reached,
+            reached=self._reached(draft, stream, arrival),
             digest=self.digest,
             request_digest=self.request_digest,
             payload=self.payload,
             mark=self.mark or None,
             lease=self.lease,
+            late_rows=self._late_rows(stream),
         )
         position = draft.append(self.tenant, self.owner, event)
         return Published(position, self.rows, stream.high, False)
+
+    def _reached(self, draft: CommitDraft, stream: StreamState, arrival: int | None) -> int | None:
+        """Return how far the batch takes its stream: late rows don't set it back."""
+        instants = [arrival, stream.reached]
+        if self.max_ts is not None:
+            slack = stream.schema.slack if self.rows else 0
+            instant = max(self.max_ts - slack, MIN_INSTANT)
+            instants.append(stream.schema.limited(instant, draft.vouched))
+        return max((instant for instant in instants if instant is not None), default=None)
+
+    def _late_rows(self, stream: StreamState) -> int:
+        """Return how many rows have a ts that NOW of the stream has passed."""
+        schema, now = stream.schema, stream.reached
+        if schema.now_is_clock or self.min_ts is None or now is None or self.min_ts >= now:
+            return 0
+        return count_earlier(self.payload, schema, now)
 
     def _check_erased(self, draft: CommitDraft, stream: StreamState) -> None:
         """Raise KeyErased for a row whose key was erased lately."""

@@ -60,7 +60,7 @@ def rows_of(ids: Sequence[int]) -> pa.Table:
 
     numbers = pa.array(ids, pa.int64())
     instants = numbers.cast(SCHEMA.field("_ts").type)
-    system = [numbers, instants, numbers, instants, pa.nulls(len(ids), instants.type)]
+    system = [numbers, instants, numbers, instants, *[pa.nulls(len(ids), instants.type)] * 2]
     declared = [values(n, type_.arrow) for n, type_ in enumerate(TYPES)]
     operations = pa.array([0] * len(ids), pa.int8())
     return pa.Table.from_arrays([*system, operations, *declared], schema=SCHEMA)

@@ -340,7 +340,8 @@ def test_registrations_are_chosen_by_stream_and_text() -> None:
 def test_status_and_streams_say_what_they_cost() -> None:
     work = pb.RegistrationWork(handle=b"x" * 16, owner="ann", client_key="dear", work=2_500_000)
     status = pb.StatusResponse(store_id="s", top_registrations=[work])
-    stats = pb.StreamStats(log_bytes=1234, behind_rows=5)
+    leap = pb.NowLeap(owner="ann", publisher="till")
+    stats = pb.StreamStats(log_bytes=1234, behind_rows=5, late_rows=7, last_leap=leap)
     replies = {
         "Status": lambda _: status,
         "DescribeStream": lambda _: pb.Stream(name="trades", stats=stats),
@@ -350,3 +351,4 @@ def test_status_and_streams_say_what_they_cost() -> None:
     assert re.search(r"dear +ann +2\.5", shown)
     shown = CliRunner().invoke(cli, ["stream", "show", "trades"], obj=connection).output
     assert "log 1,234" in shown and "5 rows not yet in an epoch" in shown
+    assert "7 rows came after now" in shown and "publisher till of ann took now" in shown

@@ -26,7 +26,7 @@ def rows(ids: Sequence[int], ts: Sequence[int], stamp: int = 0) -> pa.RecordBatc
     instants = pa.array(ts, pa.int64()).view(SCHEMA.field("_ts").type)
     stamps = pa.array([stamp] * len(ids), pa.int64())
     moments = stamps.view(SCHEMA.field("_stamp").type)
-    columns = [numbers, instants, stamps, moments, moments]
+    columns = [numbers, instants, stamps, moments, moments, moments]
     ops = pa.array([0] * len(ids), pa.int8())
     return pa.RecordBatch.from_arrays([*columns, ops, numbers], schema=SCHEMA)
 

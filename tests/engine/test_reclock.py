@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("counted_ids")]
 
 EAGER = EngineSettings(housekeeping=0.0, grace=0.0, trim_commits=2, merge_files=3)
 KEYED = StreamSchema("k", (Column("a", BIGINT), Column("b", BIGINT)), retain=2 * HOUR, key=("a",))
+LED = replace(timed(ahead=3 * DAY), name="led", lead=MINUTE)
 JOIN = "SELECT x.a FROM s x, s y WHERE x.a = y.a RANGE 1 HOUR"
 ALWAYS: Callable[[int], bool] = lambda last: True  # noqa: E731
 
@@ -69,7 +71,7 @@ async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Cop
     Return registrations from before and after the jump, a copy of the first, and a position.
     """
     async with world.server(Machine("a")) as right:
-        for schema in (arrival(2 * HOUR), KEYED, timed(ahead=HOUR)):
+        for schema in (arrival(2 * HOUR), KEYED, timed(ahead=HOUR), LED):
             await define(right, schema)
         lease = Duration(seconds=7200)
         request = pb.RegisterRequest(sql="SELECT a FROM s", lease=lease)
@@ -90,6 +92,7 @@ async def _spoil(world: Machines, spark: SparkSession) -> tuple[list[bytes], Cop
             await _put_keyed(wrong, 1, number)
             await _put_keyed(wrong, 2, number - 2)
             await put_at(wrong, number, START + number)
+            await put_at(wrong, number, world.time + DAY, stream="led")
             if number == 4:
                 handles += (await register(wrong, new_call(), request))[0].handles
                 pump.run()
@@ -111,6 +114,9 @@ async def _check(world: Machines, handles: list[bytes], copy: Copy, position: by
         assert await answer(right) == [1, 2, 3, 4, 5, 6]
         assert await answer(right, "SELECT b FROM k") == [6, 4]
         assert await answer(right, "SELECT a FROM timed") == [1, 2, 3, 4, 5, 6]
+        (led,) = (stream for stream in state.streams.values() if stream.schema.name == "led")
+        assert led.reached is not None and START < led.reached <= world.time + MINUTE
+        assert await answer(right, "SELECT a FROM led") == []
         assert all(handle in state.registrations for handle in handles)
         assert all(state.registrations[handle].stamp <= world.time for handle in handles)
         with pytest.raises(ForeignPosition):

@@ -74,7 +74,7 @@ class History:
 
     def present(self, stream: str) -> int | None:
         """NOW of a stream, whatever instant is asked about."""
-        if self.schemas[stream].ordered_by is None:
+        if self.schemas[stream].now_is_clock:
             return self.clock
         return max((event.reached for event in self.events if event.stream == stream), default=None)
 
@@ -87,7 +87,7 @@ class History:
     def _point(self, query: Query, now: int) -> Point | None:
         match query.refresh:
             case RefreshEvery(period):
-                if not self.today and self.schemas[query.leg.stream].ordered_by is not None:
+                if not self.today and not self.schemas[query.leg.stream].now_is_clock:
                     passed = self._passed(query.leg.stream, len(self.known))
                     if passed is None:
                         return None
@@ -102,7 +102,7 @@ class History:
     def _every(self, stream: str, instant: int) -> Point:
         rows: list[Row] = []
         reached: int | None = None
-        arrival = self.schemas[stream].ordered_by is None
+        arrival = self.schemas[stream].now_is_clock
         for event in [event for event in self.known if event.stream == stream]:
             over = event.stamp > instant if arrival else reached is not None and reached >= instant
             if over and not self.today:
@@ -117,7 +117,7 @@ class History:
             return None
         place, row = matching[-1]
         rows = _rows(self.known[: place + 1], stream)
-        if self.schemas[stream].ordered_by is None:
+        if self.schemas[stream].now_is_clock:
             stamp = self.known[place].stamp
             return Point(stamp, stamp, rows)
         reached = self._passed(stream, place + 1)
@@ -149,7 +149,7 @@ class History:
     def _on_today(self, stream: str, refresh: RefreshOn) -> Point | None:
         assert self.as_of is not None
         rows = _rows(self.known, stream)
-        arrival = self.schemas[stream].ordered_by is None
+        arrival = self.schemas[stream].now_is_clock
         instants = [
             self.known[place].stamp if arrival else row["ts"]
             for place, row in self._matching(refresh)

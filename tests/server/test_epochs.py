@@ -206,7 +206,7 @@ async def test_a_payload_that_does_not_decode_is_a_hole(tmp_path: Path) -> None:
 
 async def _append_junk(core: Core, count: int) -> None:
     high = core.follower.state.streams[1].high
-    await _append(core, Data(1, "", 0, count, high, START, START, None, b"", b"", b"junk"))
+    await _append(core, Data(1, "", 0, count, high, START, START, None, START, b"", b"", b"junk"))
 
 
 async def _append(core: Core, event: Event) -> None:

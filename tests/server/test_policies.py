@@ -321,7 +321,7 @@ async def test_status_does_not_say_which_hidden_rows_are_lost(server: TenantServ
     boss, eu = await _events(server)
     core = server.core
     state, version = core.follower.state, core.follower.version + 1
-    junk = Data(1, "", 0, 5, 10, state.clock, state.clock, None, b"", b"", b"junk")
+    junk = Data(1, "", 0, 5, 10, state.clock, state.clock, None, None, b"", b"", b"junk")
     entry = Entry(Position(version, 0), state.clock, "main", "main", junk)
     core.store.log.append(version, [entry])
     await core.follower.catch_up()

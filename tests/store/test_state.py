@@ -53,8 +53,8 @@ def store(tmp_path: Path) -> Store:
 
 def data(stream_id: int, first: int, rows: int, publisher: str = "", sequence: int = 0) -> Data:
     return Data(
-        stream_id, publisher, sequence, rows, first, first, first + rows, None, b"d" * 16,
-        b"r" * 16, b"p",
+        stream_id, publisher, sequence, rows, first, first, first + rows, None, first + rows,
+        b"d" * 16, b"r" * 16, b"p",
     )  # fmt: skip
 
 

@@ -18,9 +18,7 @@ def write_changes(store: Store, state: State, touched: Touched, versions: dict[s
 
 def epoch_of(state: State, versions: dict[str, int]) -> Epoch:
     """Return the first epoch, which names these versions of the tables."""
-    marks = {
-        stream.id: StreamMark(stream.high, stream.reached, 0) for stream in state.streams.values()
-    }
+    marks = {stream.id: StreamMark.of(stream, 0) for stream in state.streams.values()}
     return Epoch(
         1, "step", 1, state.position, state.clock, 7,
         state.next_predicate_id, versions, marks, state.leases.outages, state.jumps,

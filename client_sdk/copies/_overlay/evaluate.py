@@ -276,6 +276,8 @@ def _check_window(query: Query, schema: StreamSchema) -> None:
     window = query.leg.window
     if isinstance(window, RowWindow):
         raise _refused("its window is of row ids, which the store assigns")
+    if schema.rows_wait and (schema.key or not isinstance(window, TimeWindow)):
+        raise _refused(f"rows of {schema.name} may wait for NOW, and then end others by time alone")
     if isinstance(window, TimeWindow):
         if schema.key and window.slide is not None:
             raise _refused(f"with SLIDE, rows of {schema.name} end by time alone")

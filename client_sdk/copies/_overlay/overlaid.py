@@ -253,10 +253,16 @@ class _Overlaying:
         """Return the NOW of the answer, which rows with event time and heartbeats move."""
         if self._query.schema.now_is_clock:
             return self._moment.now
-        instants = [c.ts for c in candidates if c.status != "rejected"]
+        schema, present = self._query.schema, self._moment.present or 0
+        instants = [
+            schema.limited(c.ts - schema.slack, present)
+            for c in candidates
+            if c.status != "rejected"
+        ]
         for piece in self._pieces:
             if piece.kind == HEARTBEAT and piece.payload and piece.status != "rejected":
-                instants.append(to_micros(rows_of(Piece(HEARTBEAT, piece.payload, 0))))
+                beat = to_micros(rows_of(Piece(HEARTBEAT, piece.payload, 0)))
+                instants.append(schema.limited(beat, present))
         if self._moment.now is not None:
             instants.append(self._moment.now)
         return max(instants, default=None)

@@ -25,12 +25,17 @@ from client_sdk._wire.values import Column, Scalar, from_value, to_value
 from client_sdk.copies._overlay.source import PENDING
 from client_sdk.copies._query.base_rows import ROW_ID
 from datastem.instants import FOR_EVER, to_micros
-from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
-from datastem.types import parse_type
 from querystem.evaluate import answer_of, kept_rows, project, rows_in_window, rows_or_groups
 from querystem.identity import base_query, row_ids, slides
-from querystem.language import QueryError, bind_query, bind_window, window_text
+from querystem.language import (
+    CreateStream,
+    QueryError,
+    bind_query,
+    bind_window,
+    parse_statement,
+    window_text,
+)
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery
 from results.window import Bound, TimeWindow, Window
@@ -177,7 +182,7 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
         raise _not_computable(
             "several REFRESH EVERY make its points, and base rows are synced for one"
         )
-    if not schema.now_is_clock:
+    if not schema.ts_is_stamp:
         raise _not_computable(
             f"{schema.name} has event time: which rows came before a refresh point, base rows "
             "don't say"
@@ -243,11 +248,10 @@ def columns_of(query: Query) -> tuple[Column, ...]:
 
 
 def _schema(stream: Stream) -> StreamSchema:
-    declared = [DeclaredColumn(column.name, parse_type(column.type)) for column in stream.columns]
-    retain = None if stream.retain is None else stream.retain // _MICROSECOND
-    return StreamSchema(
-        stream.name, tuple(declared), stream.ordered_by, retain, key=tuple(stream.key)
-    )
+    """Return the schema of a stream, as its statement says."""
+    statement = parse_statement(stream.sql, max_text=_ANY_LENGTH)
+    assert isinstance(statement, CreateStream), "a stream is described by what creates it"
+    return statement.schema
 
 
 def _detail(error: QueryError) -> ErrorDetail:

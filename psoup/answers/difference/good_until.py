@@ -11,7 +11,7 @@ from datastem.arrays import Int64s
 from datastem.blocks import Part
 from datastem.instants import FOR_EVER
 from psoup.answers.caches import Memo
-from psoup.answers.difference.job import Mark, by_clock, enters_by_time
+from psoup.answers.difference.job import Mark, by_clock, enters_by_time, legs_apart
 from psoup.answers.matching.permitted_rows import PermittedRows
 from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.answers.rows.folds import Fold
@@ -21,7 +21,7 @@ from querystem.expressions import TRUE
 from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
 from querystem.refresh import periodic
 from results.region import Region, entered, leaving, visible
-from results.window import TimeWindow
+from results.window import UNBOUNDED, TimeWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ def next_change(
         leg = plan.legs[number]
         if leg.schema.now_is_clock:
             stays = any(number in part.legs for part in plan.query.refreshed_parts)
-            high = mark.legs[number].high
-            changes = _Changes(leg, stays, regions[number], mark, high, memo, permitted[number])
+            place = _place(plan, mark, number)
+            changes = _Changes(leg, stays, regions[number], *place, memo, permitted[number])
             soonest = min([soonest, changes.next(), *map(changes.next_over, above)])
     soonest = min([soonest, *_next_points(plan, mark)])
     return None if soonest == FOR_EVER else soonest
@@ -68,11 +68,16 @@ def next_entry(
     soonest = FOR_EVER
     for number, leg in enumerate(plan.legs):
         if leg.schema.now_is_clock and isinstance(leg.window, TimeWindow):
-            high = mark.legs[number].high
             region, rows = NO_ROWS.region, permitted[number]
-            changes = _Changes(leg, False, region, mark, high, memo, rows)
+            changes = _Changes(leg, False, region, *_place(plan, mark, number), memo, rows)
             soonest = min(soonest, changes.enters(leg.window))
     return None if soonest == FOR_EVER else soonest
+
+
+def _place(plan: Plan, mark: Mark, number: int) -> tuple[int | None, int]:
+    """Return the NOW that a leg is taken at, and the id that its rows are below."""
+    leg = mark.legs[number]
+    return leg.current if legs_apart(plan)[number] else mark.now, leg.high
 
 
 def changes_always(plan: Plan) -> bool:
@@ -112,13 +117,14 @@ def _next_points(plan: Plan, mark: Mark) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """The instants at which time changes the rows of one leg. If the leg `stays`, its window moves
-    at refresh points only. `permitted` are the rows that policies show; None for all."""
+    """The instants at which time changes the rows of one leg, which is taken at `now`. If the leg
+    `stays`, its window moves at refresh points only. Its rows have ids below `high`. `permitted`
+    are the rows that policies show; None for all."""
 
     leg: LegPlan
     stays: bool
     region: Region
-    mark: Mark
+    now: int | None
     high: int
     memo: Memo
     permitted: PermittedRows | None
@@ -127,13 +133,14 @@ class _Changes:
         """Return the next change that the leg's window or retention makes; FOR_EVER without one."""
         leaves = self._leaves(self._least(self.region))
         window = self.leg.window
-        if self.stays or not isinstance(window, TimeWindow):
+        if self.stays:
             return leaves
-        return min(leaves, self.enters(window))
+        # A waiting row takes its place in a window that counts rows when NOW reaches it.
+        return min(leaves, self.enters(window if isinstance(window, TimeWindow) else UNBOUNDED))
 
     def next_over(self, window: TimeWindow) -> int:
         """Return the next change made by a window over a query that reads the leg's rows."""
-        now = self.mark.now
+        now = self.now
         begin = None if now is None else window.at(now)[0]
         region = self.region if begin is None else self.region.narrowed(since=(begin, 0))
         ts = self._least(region)
@@ -153,17 +160,18 @@ class _Changes:
 
     def enters(self, window: TimeWindow) -> int:
         """Return the instant at which the first waiting row enters; FOR_EVER without one."""
-        if not enters_by_time(window) or self.mark.now is None:
+        if not enters_by_time(window, self.leg.schema) or self.now is None:
             return FOR_EVER
         # The known rows that the window has not reached at NOW.
-        waiting = Region((entered(window, self.mark.now), 0), (FOR_EVER, 0), 0, self.high)
+        waiting = Region((entered(window, self.now), 0), (FOR_EVER, 0), 0, self.high)
         ts = self._least(waiting)
         retain = self.leg.schema.retain
         return ts if ts == FOR_EVER else int(visible(window, np.array([ts]), retain)[0][0])
 
     def _least(self, region: Region) -> int:
-        """Return the least ts of the permitted rows in a region; FOR_EVER without any."""
-        permitted = self.permitted
+        """Return the least ts of the permitted rows in a region; FOR_EVER without any. All rows of
+        a stream key decide which is current, permitted or not."""
+        permitted = None if self.leg.keyed is not None else self.permitted
 
         def of(part: Part, places: Int64s) -> _Least:
             places = places if permitted is None else permitted.places(part, places)

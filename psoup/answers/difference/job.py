@@ -11,7 +11,8 @@ from enum import Enum, auto
 import numpy as np
 
 from datastem.arrays import Int64s
-from psoup.answers.planning.plan import Plan
+from datastem.schema import StreamSchema
+from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.answers.planning.question import Question
 from psoup.store import Position
 from querystem.clocks import is_apart, is_by_clock
@@ -199,18 +200,11 @@ def by_rows(plan: Plan) -> bool:
     """Return True if a copy of the answer is a copy of rows, or of combinations of rows, that come
     and go by themselves.
 
-    It is not if the answer stays as of a refresh point; nor if SLIDE decides which rows of a stream
-    key are current, since then rows end by time alone; nor if a view that the caller may not look
-    behind hides rows until an instant.
+    It is not if the answer stays as of a refresh point; nor if rows of a leg end by time alone; nor
+    if a view that the caller may not look behind hides rows until an instant.
     """
-    slid = any(
-        leg.keyed is not None
-        and isinstance(leg.window, TimeWindow)
-        and leg.window.slide is not None
-        for leg in plan.legs
-    )
     hiding = any(leg.leg.when != TRUE and leg.stream_id in plan.unread for leg in plan.legs)
-    if slid or hiding or plan.query.stays:
+    if plan.query.stays or hiding or any(map(_ends_by_time, plan.legs)):
         return False
     return slides(plan.query) and is_selection(plan.query.source)
 
@@ -226,12 +220,23 @@ def legs_apart(plan: Plan) -> tuple[bool, ...]:
     return tuple(is_apart(leg.schema, clock) for leg in plan.legs)
 
 
-def enters_by_time(window: Window) -> bool:
-    """Return True if rows that are stored already may enter the window later."""
+def _ends_by_time(leg: LegPlan) -> bool:
+    """Return True if NOW alone may end rows of a leg by others: SLIDE decides which rows of a
+    stream key are current, or a waiting row enters and ends the row of its key, or takes its place
+    in a window that counts rows."""
+    if leg.leg.as_of is not None:
+        return False
+    if not isinstance(leg.window, TimeWindow):
+        return leg.schema.rows_wait
+    return leg.keyed is not None and (leg.schema.rows_wait or leg.window.slide is not None)
+
+
+def enters_by_time(window: Window, schema: StreamSchema) -> bool:
+    """Return True if rows of a stream that are stored already may enter the window later."""
     if not isinstance(window, TimeWindow):
         return False
     gap = window.end is not None and window.end.relative and window.end.nearest < 1
-    return gap or window.slide is not None
+    return gap or window.slide is not None or schema.rows_wait
 
 
 def withholds(plan: Plan) -> bool:
@@ -246,7 +251,7 @@ def withholds(plan: Plan) -> bool:
     clock = by_clock(plan)
     return any(
         leg.stream_id in plan.unread
-        and any(not clock or enters_by_time(window) for window in windows)
+        and any(not clock or enters_by_time(window, leg.schema) for window in windows)
         for leg, windows in zip(plan.legs, plan.query.view_windows, strict=True)
     )
 
@@ -337,7 +342,7 @@ def _horizon(plan: Plan, now: int | None, before: Mark | None, away: int | None)
         return now
     # All rows are sent ahead if the client may be away for any time, or if none waits for the
     # clock. A copy that has all rows that wait keeps them.
-    bounded = by_clock(plan) and any(enters_by_time(leg.window) for leg in plan.legs)
+    bounded = by_clock(plan) and any(enters_by_time(leg.window, leg.schema) for leg in plan.legs)
     if (
         away is None
         or not bounded

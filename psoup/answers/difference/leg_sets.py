@@ -56,14 +56,14 @@ def moments_of(plan: Plan, mark: Mark) -> tuple[LegMoment, ...]:
 def _moment(mark: Mark, leg: LegMark, apart: bool) -> LegMoment:
     """Return a leg at a mark.
 
-    The horizon is an instant of the query's NOW. So a leg that is taken `apart`, at the NOW of its
-    own stream, has none: there no row waits.
+    The horizon is an instant of the query's NOW. To a leg that is taken `apart`, at the NOW of its
+    own stream, it says nothing: rows that wait there are not sent ahead.
     """
     now = leg.current if apart else mark.now
     if mark.now is None or now is None:
         return LegMoment(None, None, None, leg.high)
     current = now if leg.current is None else max(now, leg.current)
-    return LegMoment(now, current, None if apart else mark.horizon, leg.high, leg.low)
+    return LegMoment(now, current, now if apart else mark.horizon, leg.high, leg.low)
 
 
 @dataclass(frozen=True)

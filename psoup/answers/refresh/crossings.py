@@ -132,12 +132,11 @@ def _int64s(column: pa.ChunkedArray) -> Int64s:
 
 
 def _retained_leap(stem: StemView, instant: int, oldest: int) -> int | None:
-    """Return the position of the first batch with a row of `oldest` or later, if it took the stream
-    past an earlier instant; else None."""
-    before = stem.first_from(0, "_before", oldest)
-    if before is None or before >= instant:
-        return None
-    return stem.first_from(0, "_position", oldest)
+    """Return the position of the batch that took the stream to an instant, if it has a row of
+    `oldest` or later; else None."""
+    batch, reaches = stem.last_before(instant)
+    has_retained = batch is not None and reaches and stem.has_rows_of(batch, oldest)
+    return batch if has_retained else None
 
 
 def _may_have(file: DataFile, stream_id: int, instant: int) -> bool:

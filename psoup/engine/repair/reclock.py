@@ -14,7 +14,7 @@ the repair has been run again. It then starts over from the epoch, and skips wha
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -120,13 +120,29 @@ def _carry_out(store: Store, repair: ClockRepair) -> None:
 # ---- the tables
 
 
+def _farthest(schema: StreamSchema, clock: int) -> int | None:
+    """Return how far a stream can have come by the clock; None if its event times alone say that.
+
+    A row that took NOW less far than its limit keeps doing so, and stamps do not fall. So to limit
+    NOW after each event is to compute it again from the new stamps.
+    """
+    if schema.ts_is_stamp:
+        return clock
+    return None if schema.lead is None else clock + schema.lead
+
+
 def _set_stem(ledger: Ledger, stream: StreamState, clock: int) -> None:
+    limits: dict[str, int] = {"_stamp": clock}
     # Without ORDERED BY the times of rows are stamps of their arrival, too.
-    columns = ["_stamp", "_ts", "_before"] if stream.schema.ts_is_stamp else ["_stamp"]
+    if stream.schema.ts_is_stamp:
+        limits["_ts"] = clock
+    farthest = _farthest(stream.schema, clock)
+    if farthest is not None:
+        limits |= {"_before": farthest, "_reached": farthest}
     files = ledger.files(stem_name(stream.id))
     # A file without bounds may have a stamp past the clock.
     late = [file for file in files if file.high.get("_stamp", clock + 1) > clock]
-    limit = partial(_limited, columns=columns, clock=clock)
+    limit = partial(_limited, limits=limits)
     rewrite_files(ledger, stream.id, late, operation=_OPERATION, change=limit)
 
 
@@ -141,7 +157,7 @@ def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
         if int(file.partition["stream_id"]) != stream.id:
             continue
         rows = _read(ledger, name, file)
-        fixed = _limited(rows, ["end"], clock)
+        fixed = _limited(rows, {"end": clock})
         if not fixed.equals(rows):
             whole = _with_partition(fixed, file)
             folder = store.table(name).root
@@ -154,20 +170,25 @@ def _set_closures(ledger: Ledger, stream: StreamState, clock: int) -> None:
 def _set_newest(ledger: Ledger, name: str, columns: Iterable[str], clock: int) -> None:
     folder = ledger.folder(name)
     rows = read_newest(folder, ledger.tables[name], TABLES[name])
-    fixed = _limited(rows, columns, clock)
+    fixed = _limited(rows, dict.fromkeys(columns, clock))
     if not fixed.equals(rows):
         written = write_data_file(folder.root, fixed, sync=ledger.store.sync)
         ledger.commit(name, [written], ledger.files(name), operation=_OPERATION)
 
 
 def _set_heartbeats(ledger: Ledger, clock: int) -> None:
-    """Limit the stamps of heartbeats. The instants they moved their streams to are event times, and
-    stay as they are."""
+    """Limit the stamps of heartbeats, and the instants that they took their streams to if these
+    depend on stamps."""
     name, root = "reached", ledger.folder("reached").root
     late = [file for file in ledger.files(name) if file.high.get("stamp", clock + 1) > clock]
     if late:
-        tables = [_limited(_read(ledger, name, file), ["stamp"], clock) for file in late]
-        rows, sync = pa.concat_tables(tables), ledger.store.sync
+        read = pa.concat_tables([_read(ledger, name, file) for file in late])
+        rows, sync = _limited(read, {"stamp": clock}), ledger.store.sync
+        for stream in ledger.state.streams.values():
+            farthest = _farthest(stream.schema, clock)
+            if farthest is not None:
+                of_stream = pc.equal(rows.column("stream_id"), stream.id)
+                rows = _limited(rows, {"reached": farthest, "before": farthest}, of_stream)
         written = write_data_file(root, rows, bounds=REACHED_BOUNDS, sync=sync)
         ledger.commit(name, [written], late, operation=_OPERATION)
 
@@ -176,13 +197,18 @@ def _read(ledger: Ledger, name: str, file: DataFile) -> pa.Table:
     return reader(ledger.folder(name).root, file).whole()
 
 
-def _limited(rows: pa.Table, columns: Iterable[str], clock: int) -> pa.Table:
-    """Return the rows with the instants in these columns limited to `clock`."""
-    limit = pa.scalar(clock, INSTANT)
-    for name in columns:
+def _limited(
+    rows: pa.Table, limits: Mapping[str, int], only: pa.ChunkedArray | None = None
+) -> pa.Table:
+    """Return the rows with the instants in some columns limited; `only` in rows that a mask
+    chooses."""
+    for name, instant in limits.items():
+        limit = pa.scalar(instant, INSTANT)
         index = rows.column_names.index(name)
         values = rows.column(name)
-        least = pc.if_else(pc.greater(values, limit), limit, values)
+        is_late = pc.greater(values, limit)
+        is_late = is_late if only is None else pc.and_(is_late, only)
+        least = pc.if_else(is_late, limit, values)
         rows = rows.set_column(index, rows.schema.field(index), least)
     return rows
 
@@ -246,18 +272,19 @@ def _limited_event(entry: Entry, schemas: dict[int, StreamSchema], clock: int) -
     match entry.event:
         case Jump(_, to) if to > clock:
             return Tick()
-        case Data() as event if schemas[event.stream_id].ts_is_stamp:
-            return replace(
-                event,
-                min_ts=_least(event.min_ts, clock),
-                max_ts=_least(event.max_ts, clock),
-                before=_least(event.before, clock),
-            )
+        case Data() as event:
+            schema = schemas[event.stream_id]
+            if schema.ts_is_stamp:
+                low, high = _least(event.min_ts, clock), _least(event.max_ts, clock)
+                event = replace(event, min_ts=low, max_ts=high)
+            farthest = _farthest(schema, clock)
+            before, reached = _least(event.before, farthest), _least(event.reached, farthest)
+            return replace(event, before=before, reached=reached)
     return entry.event
 
 
-def _least(instant: int | None, clock: int) -> int | None:
-    return None if instant is None else min(instant, clock)
+def _least(instant: int | None, limit: int | None) -> int | None:
+    return instant if instant is None or limit is None else min(instant, limit)
 
 
 # ---- the state
@@ -268,10 +295,12 @@ def _set_state(state: State, clock: int) -> None:
     state.clock = min(state.clock, clock)
     state.jumps = state.jumps.until(clock)
     state.leases.outages = outages_until(state.leases.outages, clock)
-    arrival = [stream for stream in state.streams.values() if stream.schema.ts_is_stamp]
-    for stream in arrival:
-        state.streams[stream.id] = replace(stream, reached=_least(stream.reached, clock))
-    ids = {stream.id for stream in arrival}
+    for stream in list(state.streams.values()):
+        reached = _least(stream.reached, _farthest(stream.schema, clock))
+        leap = stream.leap
+        right = leap is not None and leap.stamp <= clock
+        state.streams[stream.id] = replace(stream, reached=reached, leap=leap if right else None)
+    ids = {stream.id for stream in state.streams.values() if stream.schema.ts_is_stamp}
     holes = tuple(
         replace(hole, ts_lo=_least(hole.ts_lo, clock), ts_hi=_least(hole.ts_hi, clock))
         if hole.stream_id in ids

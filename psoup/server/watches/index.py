@@ -329,8 +329,8 @@ class Watches:
 
 
 def _moves_now(event: Data) -> bool:
-    """Return whether an event moves a stream whose rows bring their own ts to a later one."""
-    return event.max_ts is not None and (event.before is None or event.max_ts > event.before)
+    """Return whether an event takes NOW of a stream with event time further."""
+    return event.reached is not None and (event.before is None or event.reached > event.before)
 
 
 def _wake(sleepers: Iterable[Sleeper]) -> None:

@@ -69,13 +69,20 @@ def stream_stats(core: Core, stream: StreamState, acting: Acting) -> pb.StreamSt
     rows, age = follower.behind_in([stream.id])
     # Other people's queries show in what is matched.
     matches = matches if acting.administers(state) else 0
-    return pb.StreamStats(
+    stats = pb.StreamStats(
         log_bytes=log,
         stem_bytes=stem,
         match_bytes=matches,
         behind_rows=rows,
         behind=from_duration(age),
+        late_rows=stream.late_rows,
     )
+    leap = stream.leap
+    if leap is not None and acting.administers(state):
+        now, at = from_instant(leap.reached), from_instant(leap.stamp)
+        message = pb.NowLeap(owner=leap.owner, publisher=leap.publisher, now=now, at=at)
+        stats.last_leap.CopyFrom(message)
+    return stats
 
 
 def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream:

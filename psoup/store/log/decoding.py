@@ -57,6 +57,7 @@ def rows_of(entry: Entry, event: Data, schema: StreamSchema, file: str) -> pa.Re
             entry.stamp,
             place,
             event.before,
+            event.reached,
             digest=event.digest,
         )
         if rows.num_rows != event.rows:

@@ -53,7 +53,7 @@ from querystem.views import ViewDefinition
 
 # The kinds that can't be read without their payload.
 WITH_PAYLOAD = frozenset({"register_many"})
-_INSTANTS = frozenset({"stamp", "min_ts", "max_ts", "before", "clock"})
+_INSTANTS = frozenset({"stamp", "min_ts", "max_ts", "before", "reached", "clock"})
 
 
 def to_table(entries: Sequence[Entry]) -> pa.Table:

@@ -305,12 +305,13 @@ class Denied:
 class Data:
     """A batch of rows, or a heartbeat if `rows` is 0 and `max_ts` an instant.
 
-    `publisher` is empty and `sequence` 0 for a batch without identity. `before` is the greatest ts
-    the stream had reached before it. `payload` is None if the log was read without payloads.
+    `publisher` is empty and `sequence` 0 for a batch without identity. `before` is NOW of an
+    event-time stream before it, and `reached` what it took that to. `payload` is None if the log
+    was read without payloads.
     `digest` is that of the payload's values. `request_digest` is that of what was sent, which a
     repeat must have.
     `mark` is a text of the publisher's own. `lease` is how long the publisher is remembered after
-    this batch, in microseconds; None is for ever.
+    this batch, in microseconds; None is for ever. `late_rows` came after NOW had passed their ts.
     """
 
     stream_id: int
@@ -321,11 +322,13 @@ class Data:
     min_ts: int | None
     max_ts: int | None
     before: int | None
+    reached: int | None
     digest: bytes
     request_digest: bytes
     payload: bytes | None
     mark: bytes | None = None
     lease: int | None = None
+    late_rows: int = 0
 
 
 Event: TypeAlias = (

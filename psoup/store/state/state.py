@@ -326,10 +326,7 @@ class State:
 
     def _data(self, entry: Entry, event: Data, touched: Touched) -> None:
         stream = self.streams[event.stream_id]
-        # A late batch does not set the stream back.
-        reached = max((t for t in (stream.reached, event.max_ts) if t is not None), default=None)
-        high = event.first_row_id + event.rows
-        self.streams[stream.id] = replace(stream, high=high, reached=reached)
+        self.streams[stream.id] = stream.with_data(event, entry)
         if event.publisher:
             key = entry.tenant, entry.owner, event.publisher
             previous = self.publishers.get(key)

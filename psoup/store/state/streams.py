@@ -12,8 +12,20 @@ from psoup.store.state.interest_requests import InterestRequests
 
 
 @dataclass(frozen=True, slots=True)
+class Leap:
+    """An event of a publisher that took NOW of its stream to an instant past its own stamp."""
+
+    owner: str
+    publisher: str
+    reached: int
+    stamp: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream: `high` is its next row id, `reached` the greatest ts of its rows and heartbeats.
+    """A stream: `high` is its next row id, `reached` how far its events took it, which is NOW with
+    event time unless that is the clock. `late_rows` came after NOW had passed their ts. `leap` is
+    the last event that took NOW ahead of the clock.
 
     A dropped stream stays in the state, so that registrations over it can say why they fail.
     `interest_requests` is the interest in its rows that servers have requested, by predicate.
@@ -33,6 +45,22 @@ class StreamState:
     interest_requests: InterestRequests = field(default_factory=dict)
     version: int = 1
     retained_since: Position = START
+    late_rows: int = 0
+    leap: Leap | None = None
+
+    def with_data(self, event: Data, entry: Entry) -> StreamState:
+        """Return the stream after a batch or heartbeat, which is the event of `entry`."""
+        leap, reached = self.leap, event.reached
+        is_further = reached is not None and (event.before is None or reached > event.before)
+        if is_further and reached is not None and reached > entry.stamp:
+            leap = Leap(entry.owner, event.publisher, reached, entry.stamp)
+        return replace(
+            self,
+            high=event.first_row_id + event.rows,
+            reached=reached,
+            late_rows=self.late_rows + event.late_rows,
+            leap=leap,
+        )
 
     def altered(self, event: StreamAltered, position: Position) -> StreamState:
         """Return the stream with the schema of an event at `position`."""

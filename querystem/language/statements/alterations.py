@@ -12,7 +12,7 @@ from datastem.instants import DAY
 from datastem.schema import Column
 from datastem.types import BOOLEAN, TEXT, Kind, Type
 from querystem.expressions import Literal
-from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem
+from querystem.language.errors import BindProblem, NotYet, Span, SyntaxProblem, TypeProblem
 from querystem.language.tokens.durations import read_duration
 from querystem.language.tokens.literals import convert, decimal_literal, number
 from querystem.language.tokens.scan import TokenReader, span_of
@@ -116,6 +116,9 @@ def _set_option(
         return SetRetain(retain, reader.take("CASCADE") is not None)
     if reader.take("AHEAD"):
         return SetAhead(read_duration(reader))
+    for word in ("SLACK", "LEAD", "CLOCK"):
+        if span := reader.take(word):
+            raise NotYet(f"ALTER STREAM … SET {word}", span, hint=_FORMS)
     raise SyntaxProblem(
         "only RETAIN and AHEAD can be set", reader.span, hint=_FORMS, reason="BAD_OPTION"
     )

@@ -9,8 +9,8 @@ from sqlglot.tokenizer_core import TokenType
 
 from datastem.instants import HOUR
 from datastem.schema import Column, StreamSchema
-from datastem.types import Kind, Type
-from querystem.language.errors import BindProblem, Span, SyntaxProblem, TypeProblem, located
+from datastem.types import Type
+from querystem.language.errors import BindProblem, Span, SyntaxProblem, located
 from querystem.language.statements.alterations import AlterStream, parse_alter
 from querystem.language.statements.erasures import EraseRows, parse_erase
 from querystem.language.statements.functions import (
@@ -20,6 +20,13 @@ from querystem.language.statements.functions import (
     parse_function,
 )
 from querystem.language.statements.grants import GrantActions, parse_grant, read_grantee
+from querystem.language.statements.stream_times import (
+    EventTime,
+    lead_of,
+    limits_sql,
+    read_event_time,
+    time_sql,
+)
 from querystem.language.syntax.refusals import wrong_statement
 from querystem.language.tokens.dialect import uncommented
 from querystem.language.tokens.durations import read_duration, write_duration
@@ -30,7 +37,7 @@ from querystem.views import Delivery, ViewDefinition
 MAX_COLUMNS = 1000
 
 _OPTIONS = (
-    "after the columns come KEY (columns), ORDERED BY column, RETAIN and AHEAD durations, "
+    "after the columns come KEY (columns), ORDERED BY column, RETAIN, AHEAD and LEAD durations, "
     "SOURCE name"
 )
 
@@ -143,12 +150,10 @@ def stream_sql(schema: StreamSchema) -> str:
     lines = [f"CREATE STREAM {write_name(schema.name)} ({columns})"]
     if schema.key:
         lines.append(f"KEY ({', '.join(map(write_name, schema.key))})")
-    if not schema.ts_is_stamp:
-        lines.append(f"ORDERED BY {write_name(schema.event_time)}")
+    lines += time_sql(schema)
     if schema.retain is not None:
         lines.append(f"RETAIN {write_duration(schema.retain)}")
-    if schema.ahead != HOUR:
-        lines.append(f"AHEAD {write_duration(schema.ahead)}")
+    lines += limits_sql(schema)
     if schema.source:
         lines.append(f"SOURCE {write_name(schema.source)}")
     if schema.source_owner:
@@ -297,7 +302,8 @@ def _finish(
     notes: Iterable[str],
 ) -> CreateStream:
     _check_names(columns, max_columns)
-    ordered_by: str | None = None
+    time: EventTime | None = None
+    lead_span: Span | None = None
     key: tuple[str, ...] = ()
     source: tuple[str, str] | None = None
     durations: dict[str, int] = {}
@@ -310,17 +316,19 @@ def _finish(
             key = _key(reader, columns)
             continue
         if word_span := reader.take("ORDERED", "BY"):
-            if ordered_by is not None:
+            if time is not None:
                 raise SyntaxProblem("ORDERED BY is given twice", word_span)
-            ordered_by = _ordered_by(reader, columns)
+            time = read_event_time(reader, columns)
             continue
         if word_span := reader.take("SOURCE"):
             if source is not None:
                 raise SyntaxProblem("SOURCE is given twice", word_span)
             source = _source(reader)
             continue
+        lead_span = reader.span if reader.sees("LEAD") else lead_span
         word, micros = _duration_option(reader, durations)
         durations[word] = micros
+    ordered_by = None if time is None else time.column
     _check_ts(columns, ordered_by)
     schema = StreamSchema(
         name=name,
@@ -331,12 +339,15 @@ def _finish(
         key=key,
         source=source[0] if source else "",
         source_owner=source[1] if source else "",
+        by_clock=time is not None and time.by_clock,
+        slack=0 if time is None else time.slack,
+        lead=lead_of(time, bool(key), durations, lead_span),
     )
     return CreateStream(schema, (*notes, *_notes(schema)))
 
 
 def _duration_option(reader: TokenReader, options: dict[str, int]) -> tuple[str, int]:
-    word = next((word for word in ("RETAIN", "AHEAD") if reader.sees(word)), None)
+    word = next((word for word in ("RETAIN", "AHEAD", "LEAD") if reader.sees(word)), None)
     if word is None:
         reader.unexpected(hint=_OPTIONS)
     span = reader.need(word)
@@ -396,21 +407,6 @@ def _key(reader: TokenReader, columns: list[tuple[Column, Span]]) -> tuple[str, 
         if not reader.take(","):
             reader.need(")", hint="the columns of a key are separated by commas")
             return tuple(names)
-
-
-def _ordered_by(reader: TokenReader, columns: list[tuple[Column, Span]]) -> str:
-    name, span = reader.need_name("the column with the event time")
-    types = {column.name: column.type for column, _ in columns}
-    if name not in types:
-        raise BindProblem(
-            f"ORDERED BY {name}: there is no such column",
-            span,
-            hint=suggest(name, types),
-            reason="UNKNOWN_COLUMN",
-        )
-    if types[name].kind is not Kind.TIMESTAMP:
-        raise TypeProblem(f"ORDERED BY needs a TIMESTAMP; {name} is {types[name]}", span)
-    return name
 
 
 def _check_ts(columns: list[tuple[Column, Span]], ordered_by: str | None) -> None:

@@ -55,7 +55,7 @@ def read_name(text: str, span: Span, quoted: bool) -> str:
 
 
 # Words that may follow a number of seconds and are no unit of time.
-_AFTER_DURATION = words("SLIDE REFRESH RETAIN AHEAD ORDERED KEY ASC DESC NULLS")
+_AFTER_DURATION = words("SLIDE REFRESH RETAIN AHEAD LEAD ORDERED KEY ASC DESC NULLS")
 
 
 def is_unit_like(text: str) -> bool:

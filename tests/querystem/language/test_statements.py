@@ -31,10 +31,16 @@ def schemas(draw: st.DrawFn) -> StreamSchema:
     columns = draw(st.lists(names, min_size=1, max_size=6, unique=True))
     types = [draw(st.sampled_from(TYPES)) for _ in columns]
     times = [name for name, type_ in zip(columns, types, strict=True) if type_ == TIMESTAMP]
+    ordered_by = draw(st.sampled_from([None, *times]))
+    by_clock = ordered_by is not None and draw(st.booleans())
+    moves_now = ordered_by is not None and not by_clock
     return StreamSchema(
         name=draw(names),
         columns=tuple(map(Column, columns, types)),
-        ordered_by=draw(st.sampled_from([None, *times])),
+        ordered_by=ordered_by,
+        by_clock=by_clock,
+        slack=draw(st.sampled_from([0, 1, HOUR])) if moves_now else 0,
+        lead=draw(st.sampled_from([None, 0, MINUTE, HOUR])) if moves_now else None,
         retain=draw(st.none() | st.integers(1, 10**15)),
         ahead=draw(st.sampled_from([HOUR, 0, 1, 90 * MINUTE])),
         key=tuple(draw(st.lists(st.sampled_from(columns), unique=True))),

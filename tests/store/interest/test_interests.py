@@ -130,7 +130,7 @@ class World:
 
     def reach(self, name: str, ts: int) -> None:
         stream = self.state.streams[IDS[name]]
-        row = Data(stream.id, "", 0, 1, stream.high, ts, ts, stream.reached, b"", b"", None)
+        row = Data(stream.id, "", 0, 1, stream.high, ts, ts, stream.reached, ts, b"", b"", None)
         self.append(row)
 
     # ---- the naive twin

@@ -144,6 +144,7 @@ class Author:
                 low,
                 high,
                 before,
+                high if before is None else max(before, high),
                 digest,
                 digest,
                 payload,

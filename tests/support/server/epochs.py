@@ -154,7 +154,7 @@ class HandMadeEngine:
                 self._store.create_stem(key, stream.schema)
                 self._stems[key] = 0
         streams = {
-            key: StreamMark(stream.high, stream.reached, self._stems[key])
+            key: StreamMark.of(stream, self._stems[key])
             for key, stream in self.state.streams.items()
             if key in self._stems
         }

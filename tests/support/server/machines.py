@@ -89,11 +89,11 @@ async def put(core: Core, number: int) -> pb.PublishResponse:
     return await publish(core, new_call(), pb.PublishRequest(stream="s", rows=rows))
 
 
-async def put_at(core: Core, number: int, ts: int) -> pb.PublishResponse:
+async def put_at(core: Core, number: int, ts: int, stream: str = "timed") -> pb.PublishResponse:
     at = pb.Value()
     at.timestamp.FromMicroseconds(ts)
     rows = rows_of(["a", "at"], [pb.Value(bigint=number), at])
-    return await publish(core, new_call(), pb.PublishRequest(stream="timed", rows=rows))
+    return await publish(core, new_call(), pb.PublishRequest(stream=stream, rows=rows))
 
 
 async def answer(core: Core, sql: str = "SELECT a FROM s") -> list[int]:

@@ -96,7 +96,12 @@ class Table:
 
     @property
     def by_clock(self) -> bool:
-        return self.schema.ordered_by is None
+        return self.schema.now_is_clock
+
+    def reached(self, clock: int, ts: list[int]) -> int:
+        """Return how far rows take NOW, as docs/reference/language.md says."""
+        instant = max(ts) - self.schema.slack
+        return instant if self.schema.lead is None else min(instant, clock + self.schema.lead)
 
     @property
     def keyed(self) -> Keyed | None:
@@ -174,9 +179,9 @@ def look_at_any(few: bool) -> None:
 
 class World(RuleBasedStateMachine):
     """`start` is where the clock begins, and `pace` how far it moves for what the rules call a
-    second."""
+    second. `streams` creates the streams NAMES, and rows of theirs may be `ahead`."""
 
-    start, pace = START, SECOND
+    start, pace, ahead = START, SECOND, 0
     streams: Sequence[str] = STREAMS
 
     @initialize(seed=st.integers(0, 2**32))
@@ -227,12 +232,14 @@ class World(RuleBasedStateMachine):
         table = self.tables[name]
         if table.keyed:
             batch = [(a, b or "zz", late) for a, b, late in batch]
-        stamps = [self.clock - (0 if table.by_clock else late * self.pace) for *_, late in batch]
+        arrives = table.schema.ts_is_stamp
+        delays = [0 if arrives else late * self.pace - self.ahead for *_, late in batch]
+        stamps = [self.clock - delay for delay in delays]
         columns = {
             "a": pa.array([a for a, *_ in batch], pa.int64()),
             "b": pa.array([b for _, b, _ in batch], pa.string()),
         }
-        if not table.by_clock:
+        if not arrives:
             columns["at"] = pa.array(stamps, pa.int64()).view("timestamp[us]")
         if table.keyed:
             ops = ["delete" if a is None else "row" for a, *_ in batch]
@@ -253,7 +260,9 @@ class World(RuleBasedStateMachine):
                 row_values["_op"] = "delete"
             table.rows.append(row_values)
             table.positions.append(position)
-        event = Event(name, self.clock, table.rows[-len(batch) :], max(stamps))
+        event = Event(
+            name, self.clock, table.rows[-len(batch) :], table.reached(self.clock, stamps)
+        )
         self.events.append((position, event))
 
     @rule(seconds=st.integers(0, 40))
@@ -308,6 +317,10 @@ class World(RuleBasedStateMachine):
         if subject.query.refresh is not None and not subject.computes:
             return self._check_refreshed(subject, client_copy, position)
         self._same(subject, client_copy, position, client_copy.now)
+        if not subject.table.by_clock and not subject.query.refresh:
+            name = subject.table.schema.name
+            reached = [e.reached for at, e in self.events if at <= position and e.stream == name]
+            assert client_copy.now == max(reached, default=None)
         if client_copy.now is None or not subject.table.by_clock:
             return
         until = client_copy.good_until
@@ -365,7 +378,7 @@ def computable(query: Query, schema: StreamSchema, window: str) -> bool:
     if query.refresh is None:
         return True
     every, by_time = isinstance(query.refresh, RefreshEvery), isinstance(chosen, TimeWindow)
-    return every and by_time and schema.ordered_by is None and not schema.key
+    return every and by_time and schema.ts_is_stamp and not schema.key
 
 
 def machine_settings(examples: int, steps: int) -> settings:
