@@ -26,7 +26,7 @@ class StreamRate:
 
 @dataclass(frozen=True, slots=True)
 class WorkSum:
-    """WorkSum in the last minute, on all servers: of a registration, or of a tenant's together."""
+    """Work in the last minute, on all servers: of a registration, or of a tenant's together."""
 
     tenant: str
     owner: str

@@ -216,6 +216,8 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                         "queue": round(queued, 6),
                         "tenant": tenant,
                         "owner": owner,
+                        "rows": 0 if call is None else call.row_count,
+                        "computed": 0 if call is None else call.computed_rows,
                         "door": door,
                         **trace_fields,
                     }

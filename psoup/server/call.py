@@ -57,6 +57,7 @@ class Call:
     of the message at hand, and `arrow` is its Arrow batch if that was left unparsed; the messages
     of a call are handled one after the other. `registration` is the one that its work is counted
     for at present, or None. `queued_seconds` is how long it waited for turns and memory.
+    `row_count` are the rows of its answer or batches, `computed_rows` those computed on the spot.
     `answer_form` and `batch_form` are None for messages of the wire.
     """
 
@@ -74,6 +75,8 @@ class Call:
         self.answer_form: RowsForm | None = None
         self.batch_form: BatchForm | None = None
         self.queued_seconds = 0.0
+        self.row_count = 0
+        self.computed_rows = 0
         self.trace: CallTrace | None = None
 
     @contextmanager

@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -169,3 +171,26 @@ def test_every_metric_has_its_help(server: ServerProcess) -> None:
     names = [family.name for family in scrape.families if family.name.startswith("psoup_")]
     assert len(names) > 30 and len(set(names)) == len(names)
     assert all(family.documentation for family in scrape.families)
+
+
+def test_each_server_of_a_group_has_a_port_for_metrics(tmp_path: Path) -> None:
+    first = free_pair()
+    server = ServerProcess(tmp_path / "store", "--servers", "2", "--metrics", f"127.0.0.1:{first}")
+    try:
+        for port in (first, first + 1):
+            scrape = scrape_until(f"127.0.0.1:{port}", "psoup_build_info", 1)
+            assert scrape.value("psoup_engine_up") == 0
+            assert readiness(f"127.0.0.1:{port}")[0] == 200
+    finally:
+        assert server.stop() == 0
+
+
+def free_pair() -> int:
+    """Return the first of two free ports that follow each other."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port

@@ -58,6 +58,10 @@ def test_a_planted_secret_is_in_no_line(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in server.errors.read_text().splitlines()]
     calls = {line["method"] for line in lines if line["event"] == "call"}
     assert {"Publish", "Invoke", "Ask", "Status"} <= calls
+    (rows, *_) = [line["rows"] for line in lines if line.get("method") == "Publish"]
+    assert rows == 1
+    (computed, *_) = [line["computed"] for line in lines if line.get("method") == "Ask"]
+    assert computed == 1
     assert any(line["event"] == "refused" for line in lines)
     text = json.dumps(lines)
     secret = (store / "token.key").read_bytes().hex()

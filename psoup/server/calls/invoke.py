@@ -147,6 +147,7 @@ async def _answer(
         try:
             computed = await core.follower.read(attempt)
             core.metrics.compute(call.tenant, computed[1].computed_rows, computed[1].joined_pairs)
+            call.row_count, call.computed_rows = computed[1].row_count, computed[1].computed_rows
             if call.trace is not None:
                 _note(call.trace, request, *computed)
             # Rows that had to be computed here would be cheaper next time if the engine matched

@@ -140,6 +140,7 @@ async def _accepted(
         batch = await core.in_thread(call, _accept, *arguments)
     # Record batches without rows take work too, so they count as rows.
     core.quotas.charge_rows(acting.tenant, acting.owner, max(batch.rows, batches))
+    call.row_count += batch.rows
     if batch.sent is not None:
         acting.demand(core.follower.state, [stream.id], (Action.READ,))
     if batch.conditions is None:
