@@ -79,6 +79,8 @@ def backup(
         note(f"damaged in the back-up before, copied again: {path}")
     for path in report.lost:
         note(f"LOST in the store, so not in the back-up: {path}")
+    if report.undropped:
+        refuse(f"the back-up was made, but old ones were not removed: {report.undropped}")
 
 
 def place_of(text: str) -> Place:

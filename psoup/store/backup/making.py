@@ -67,8 +67,9 @@ class BackupOptions:
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """A finished back-up: its files, how much of it was copied, how many old ones were removed,
-    which files of earlier back-ups were damaged, and which rows the store had lost already."""
+    """A finished back-up: its files, how much of it was copied, how many old ones were removed or
+    why they were not, which files of earlier back-ups were damaged, and which rows the store had
+    lost already."""
 
     generation: Generation
     files: int
@@ -77,6 +78,7 @@ class BackupReport:
     dropped: int
     damaged: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    undropped: str = ""
 
 
 def back_up(
@@ -152,7 +154,10 @@ class _Making:
         if options.keep is None:
             return report
         target.generations.append(generation)
-        return replace(report, dropped=target.drop_before(begun - options.keep))
+        try:
+            return replace(report, dropped=target.drop_before(begun - options.keep))
+        except (BackupFailed, OSError) as error:
+            return replace(report, undropped=str(error))
 
     def _copy_tables(
         self,

@@ -166,6 +166,16 @@ def test_old_back_ups_are_removed(
         assert [copy.name[:6] for copy in generations] == ["000002", "000003", "000004"]
     assert named(target) == objects_of(target)
     assert restored_prices(target, tmp_path / "second") == list(range(4))
+    # What a damaged manifest names is unknown, so nothing is removed.
+    before = objects_of(target)
+    (name,) = [name for name in bucket_of(target).folders() if name.startswith("000003")]
+    name += "/manifest.jsonl"
+    content, _ = bucket_of(target).get(name)
+    bucket_of(target).put(name, content[:-20])
+    done = run("backup", life.root, target, "--keep", "2d")
+    assert done.exit_code == 1 and "the back-up was made, but old ones" in done.output
+    assert before <= objects_of(target)
+    assert restored_prices(target, tmp_path / "third") == list(range(4))
 
 
 @pytest.mark.parametrize("budget", [3_000, 40_000, 90_000])
