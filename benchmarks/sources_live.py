@@ -193,7 +193,8 @@ def _measure_webhook(report: Report, folder: Path, client: Client, count: int) -
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/"
     pull = Pull("hot", folder / "hot.csv", sql="SELECT * FROM rooms", changes_to=url)
-    pulls = threading.Thread(target=_watch, args=(client, pull), daemon=True)
+    ending = threading.Event()
+    pulls = threading.Thread(target=_watch, args=(client, pull, ending))
     pulls.start()
     seconds = []
     for number in range(count + 1):
@@ -201,14 +202,18 @@ def _measure_webhook(report: Report, folder: Path, client: Client, count: int) -
         began = time.monotonic()
         client.publish("rooms", [{"room": "a", "temp": float(number)}])
         seconds.append(posts.get(timeout=_WAIT_SECONDS) - began)
+    ending.set()
+    client.publish("rooms", [{"room": "a", "temp": -1.0}])
+    pulls.join()
     server.shutdown()
     # The first one also waits for the registration.
     _add_delay(report, "from a row to the receiver of a webhook", seconds[1:], AIM_WEBHOOK_SECONDS)
 
 
-def _watch(client: Client, pull: Pull) -> None:
+def _watch(client: Client, pull: Pull, ending: threading.Event) -> None:
     for _ in watch_pull(client, pull):
-        pass
+        if ending.is_set():
+            return
 
 
 def _add_delay(report: Report, what: str, seconds: list[float], aim: float) -> None:

@@ -156,6 +156,13 @@ def stream(session: Session, name: str) -> Flow[Stream]:
     return description
 
 
+def stream_as_of(session: Session, name: str, position: bytes) -> Flow[Stream]:
+    """Return a stream with the columns of a position, under the names that they had then."""
+    request = pb.DescribeStreamRequest(tenant=session.tenant, name=name, as_of=position)
+    reply, _ = yield from call(session, "DescribeStream", request, Repeat.READ)
+    return Stream.from_wire(reply)
+
+
 def register(
     session: Session,
     sql: str,

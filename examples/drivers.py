@@ -5,8 +5,10 @@
 1. Ann edits an order in a tunnel, and sees her edit at once.
 2. Bob, in another tunnel, edits the same order. Whoever comes out second is told, and decides.
 3. Both edit one order again, now with patches of what they change: there is nothing to decide.
-4. While both are away, the office adds a column to the orders. The phones go on as they are.
-5. A customer asks for erasure while Bob is away. His phone loses the order; his edit is refused.
+4. While both are away, the office adds a column to the orders, and renames another one. The phones
+   go on as they are: what waits in them has the old name, and is taken.
+5. A customer has another name. Ann's phone has it beside each order, and notes one change of each.
+6. A customer asks for erasure while Bob is away. His phone loses the order; his edit is refused.
 
 The files of the phones are in the folder. Run it again: the orders begin anew.
 """
@@ -20,15 +22,21 @@ from typing import Any
 
 from client_sdk import Client, Copies, EditConflict, NotFound
 
-ORDERS = "CREATE STREAM orders (id BIGINT, vehicle TEXT, item TEXT, done BOOLEAN) KEY (id)"
-MINE = "SELECT id, vehicle, item, done FROM orders WHERE vehicle = 'van 7' ORDER BY id"
+ORDERS = """CREATE STREAM orders
+    (id BIGINT, vehicle TEXT, item TEXT, done BOOLEAN, customer BIGINT) KEY (id)"""
+CUSTOMERS = "CREATE STREAM customers (id BIGINT, name TEXT) KEY (id)"
+MINE = "SELECT id, vehicle, item, done, customer FROM orders WHERE vehicle = 'van 7' ORDER BY id"
+DOORS = """SELECT o.id, o.item, c.name FROM orders AS o JOIN customers AS c ON c.id = o.customer
+    WHERE o.vehicle = 'van 7'"""
 
 
 def main(target: str, folder: str) -> int:
     with Client(target) as client, contextlib.ExitStack() as stack:
-        with contextlib.suppress(NotFound):
-            client.define("DROP STREAM orders")
-        client.define(ORDERS)
+        for stream, statement in (("orders", ORDERS), ("customers", CUSTOMERS)):
+            with contextlib.suppress(NotFound):
+                client.define(f"DROP STREAM {stream}")
+            client.define(statement)
+        client.publish("customers", [{"id": 7, "name": "Jansen"}, {"id": 8, "name": "Smit"}])
         client.publish("orders", [order(1, "a lamp"), order(2, "a chair")])
         ann, bob = (
             stack.enter_context(phone(client, Path(folder) / f"{name}.db"))
@@ -37,13 +45,15 @@ def main(target: str, folder: str) -> int:
         see_at_once(ann)
         meet(client, ann, bob)
         patch(client, ann, bob)
-        add_a_column(client, ann)
+        alter_the_orders(client, ann)
+        rename_a_customer(client, ann)
         erase_a_customer(client, bob)
     return 0
 
 
 def order(number: int, item: str, done: bool = False) -> dict[str, Any]:
-    return {"id": number, "vehicle": "van 7", "item": item, "done": done}
+    customer = 7 if number == 1 else 8
+    return {"id": number, "vehicle": "van 7", "item": item, "done": done, "customer": customer}
 
 
 def phone(client: Client, path: Path) -> Copies:
@@ -51,6 +61,7 @@ def phone(client: Client, path: Path) -> Copies:
     path.unlink(missing_ok=True)
     copies = Copies(path)
     copies.keep("mine", MINE, edits=True)
+    copies.keep("doors", DOORS, changes=True)
     copies.sync(client)
     return copies
 
@@ -90,15 +101,32 @@ def patch(client: Client, ann: Copies, bob: Copies) -> None:
     print("Ann, after both patches:", shown(ann))
 
 
-def add_a_column(client: Client, ann: Copies) -> None:
-    """Add a column while a phone is away. What it queued without it is accepted."""
+def alter_the_orders(client: Client, ann: Copies) -> None:
+    """Add a column, and rename one, while a phone is away. What it queued before is accepted."""
     ann.publish("orders", [order(2, "a red chair", done=True)], expected="seen")
     client.define("ALTER STREAM orders ADD COLUMN floor BIGINT DEFAULT 0")
+    client.define("ALTER STREAM orders RENAME COLUMN item TO goods")
     client.publish("orders", [order(3, "a table") | {"floor": 4}])
     synced = ann.sync(client)
-    print("Ann, after a column was added:", shown(ann), f"({synced.sent.rows} row sent)")
-    for row in client.ask("SELECT id, floor FROM orders ORDER BY id").rows:
-        print(f"  order {row['id']}: floor {row['floor']}")
+    print("Ann, after the orders were altered:", shown(ann), f"({synced.sent.rows} row sent)")
+    for row in client.ask("SELECT id, goods, floor FROM orders ORDER BY id").rows:
+        print(f"  order {row['id']}: {row['goods']}, floor {row['floor']}")
+
+
+def rename_a_customer(client: Client, ann: Copies) -> None:
+    """Give a customer another name: one change of each order of theirs, and of no other."""
+    with ann.changes("doors"):
+        pass  # What changed before is of no interest here.
+    client.publish("customers", [{"id": 8, "name": "Smit-de Boer"}])
+    ann.sync(client)
+    with ann.changes("doors") as batch:
+        notes = [
+            (change.row["id"], change.tag, change.old["name"], change.row["name"])
+            for change in batch
+            if change.row and change.old
+        ]
+    for number, tag, before, name in sorted(notes):
+        print(f"Ann's phone notes: {tag} order {number}, {before} is now {name}")
 
 
 def erase_a_customer(client: Client, bob: Copies) -> None:

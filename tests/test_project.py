@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "19c77764f12996e6d591be190b91c43200d5cd0449ece11324cd829f25df0664"
+WIRE = "6da468a55d561649f796f7745e20c495150f3a23250856deaf5e97f9676638f0"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

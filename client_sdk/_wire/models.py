@@ -23,7 +23,8 @@ from psoup.v1 import psoup_pb2 as pb
 
 def columns_of(messages: Iterable[pb.Column]) -> tuple[Column, ...]:
     return tuple(
-        Column(item.name, item.type, item.optional, from_value(item.default)) for item in messages
+        Column(item.name, item.type, item.optional, from_value(item.default), tuple(item.former))
+        for item in messages
     )
 
 
@@ -88,7 +89,8 @@ class Stream:
     rows yet. `key` has the columns of the stream key: a row replaces the earlier row of its key. It
     is empty if every row stays a row. `policies` are the statements of its row policies; a caller
     bound by them sees neither them nor `row_count`, which is 0 then. `stats` come with one stream,
-    not with a list, for callers who may read all of its rows.
+    not with a list, for callers who may read all of its rows. Rows may have the `dropped` columns
+    still, which are left out.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Stream:
     key: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
     stats: StreamStats | None = None
+    dropped: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -125,6 +128,7 @@ class Stream:
             key=tuple(message.key),
             policies=tuple(message.policies),
             stats=StreamStats.from_wire(message.stats) if message.HasField("stats") else None,
+            dropped=tuple(message.dropped),
         )
 
 

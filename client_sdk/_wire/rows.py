@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from client_sdk._wire.values import Column, schema_of, utc
 # may have `_op` "delete", which deletes their stream key, or "patch", which sets the columns that
 # they have, and `_expected`, the id of the row that they may replace.
 Rows: TypeAlias = Any
+Row: TypeAlias = Mapping[str, Any]
 
 
 def to_table(rows: Rows, stream: Stream) -> pa.Table:
@@ -45,12 +46,53 @@ def _convert(rows: Rows, stream: Stream) -> pa.Table:
     if isinstance(rows, pa.RecordBatch):
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table):
-        return from_arrow(rows, stream)
+        return from_arrow(with_present_names(rows, stream), stream)
     if is_pandas(rows):
-        return from_arrow(pandas_table(rows, stream), stream)
+        return from_arrow(with_present_names(pandas_table(rows, stream), stream), stream)
     if isinstance(rows, Mapping | str | bytes):
         raise TypeError("rows: give a list of dicts, an Arrow table or a pandas DataFrame")
-    return from_dicts(list(rows), stream)
+    return from_dicts([*_present_rows(rows, stream)], stream)
+
+
+# ---- names that columns had before
+
+
+def renamings(stream: Stream) -> dict[str, str]:
+    """Return the present names of columns by those that rows may use instead."""
+    return {former: column.name for column in stream.columns for former in column.former}
+
+
+def with_present_names(table: pa.Table, stream: Stream) -> pa.Table:
+    """Return a table with the present names of columns that were renamed, and without those that
+    were dropped. Raises RowProblem for a column under two names."""
+    names = renamings(stream)
+    if not names and not stream.dropped:
+        return table
+    kept = [name for name in table.column_names if name not in stream.dropped]
+    _check_renamed(-1, kept, names)
+    return table.select(kept).rename_columns([names.get(name, name) for name in kept])
+
+
+def _present_rows(rows: Iterable[Row], stream: Stream) -> Iterator[Row]:
+    names = renamings(stream)
+    if not names and not stream.dropped:
+        yield from rows
+        return
+    for number, row in enumerate(rows):
+        kept = [name for name in row if name not in stream.dropped]
+        _check_renamed(number, kept, names)
+        yield {names.get(name, name): row[name] for name in kept}
+
+
+def _check_renamed(number: int, fields: Sequence[str], names: Mapping[str, str]) -> None:
+    """Raise RowProblem for two names of one column."""
+    present: dict[str, str] = {}
+    for name in fields:
+        other = present.setdefault(names.get(name, name), name)
+        if other != name:
+            place = f"row {number}" if number >= 0 else "columns"
+            detail = ErrorDetail(reason="WRONG_COLUMNS", row=number, field=name)
+            raise RowProblem(f"{place}: {other} and {name} are names of one column", detail=detail)
 
 
 # ---- what is wrong with a row
@@ -120,8 +162,6 @@ EXPECTED = "_expected"
 NO_ROW = -1
 BATCH_COLUMNS = (Column(OP, "TEXT"), Column(EXPECTED, "BIGINT"))
 _BATCH_NAMES = frozenset(column.name for column in BATCH_COLUMNS)
-
-Row = Mapping[str, Any]
 
 
 def deletes(keys: Iterable[Row]) -> list[dict[str, Any]]:

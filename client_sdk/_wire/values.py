@@ -69,13 +69,15 @@ class Column:
     """A column: its name, and its type as SQL writes it: BOOLEAN, BIGINT, DOUBLE, DECIMAL(p,s),
     TEXT, …
 
-    One that ALTER STREAM added is `optional`: rows without it have its `default`.
+    One that ALTER STREAM added is `optional`: rows without it have its `default`. Rows may use the
+    `former` names of one that was renamed.
     """
 
     name: str
     type: str
     optional: bool = False
     default: Any = None
+    former: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:

@@ -206,21 +206,25 @@ def status(connection: Connection, file: Path, names: tuple[str, ...], as_json_:
     rows, document = list[list[str]](), dict[str, Any]()
     for name, settings in _chosen(connection, file, names).items():
         try:
-            publishers = asyncio.run(lag_of(settings))
+            publishers, whole_lag = asyncio.run(lag_of(settings))
         except (SourceError, SourceAway) as error:
-            publishers = {}
+            publishers, whole_lag = {}, {}
             note(f"{name}: {error}")
         state = states.get(name, {"state": "never run", "reason": ""})
-        document[name] = {**state, "publishers": publishers}
-        rows.append([name, state["state"], "", "", "", str(state["reason"])])
+        document[name] = {**state, "lag": whole_lag, "publishers": publishers}
+        rows.append([name, state["state"], "", "", _lag(whole_lag), str(state["reason"])])
         for publisher, record in publishers.items():
-            lag = ", ".join(f"{value:,} {unit}" for unit, value in record["lag"].items())
+            lag = _lag(record["lag"])
             published = f"{record['published_at']:%F %T}"
             rows.append([publisher, "", f"{record['rows']:,}", published, lag, record["mark"]])
     if as_json_:
         echo(as_json(document))
         return
     grid(["source", "state", "rows", "last published", "lag", "mark or reason"], rows)
+
+
+def _lag(amounts: dict[str, int]) -> str:
+    return ", ".join(f"{value:,} {unit}" for unit, value in amounts.items())
 
 
 @source.command()
@@ -280,7 +284,10 @@ def setup(connection: Connection, file: Path, names: tuple[str, ...], print_: bo
     psoup source setup sources.toml orders --print
     """
     for settings in _chosen(connection, file, names).values():
-        echo(asyncio.run(_setup(settings)))
+        if statements := asyncio.run(_setup(settings)):
+            echo(statements)
+        else:
+            note(f"{settings.name} needs no statements on the other side")
 
 
 async def _setup(settings: SourceSettings) -> str:

@@ -15,7 +15,7 @@ from psoup.source.connectors.partition import Connector, Context
 from psoup.source.connectors.registry import make_connector
 from psoup.source.errors import SourceAway, SourceError
 from psoup.source.lag import Lag, LagHistory
-from psoup.source.runner import source_records, source_stream
+from psoup.source.runner import source_records
 from psoup.source.settings import SourceSettings
 from psoup.source.status import StatusFile
 
@@ -42,7 +42,8 @@ class LagWatch:
         if self._client is None or self._connector is None:
             await self.close()
             self._client = self._settings.store.client()
-            stream = await source_stream(self._client, self._settings)
+            # Not created here, if it is missing: the runner does so at the same time.
+            stream = await self._client.stream(self._settings.stream)
             context = Context(self._settings, stream, self._client)
             self._connector = await asyncio.to_thread(make_connector, context)
         records = await source_records(self._client, self._settings.name)

@@ -63,7 +63,11 @@ async def skip_to(settings: SourceSettings, mark: str, partition: str = "") -> t
                 f"{settings.name} has several partitions; give --partition of {names}"
             )
         if name not in parts:
-            raise BadSettings(f"{settings.name} has no partition {partition}")
+            raise BadSettings(
+                f"{settings.name} has no partition {partition}"
+                if partition
+                else f"nothing of {settings.name} waits to be read, so there is nothing to skip"
+            )
         position = await asyncio.to_thread(parts[name].begin, mark)
         record = records.get(name)
         publisher = client.publisher(name, next_sequence=record.sequence + 1 if record else 1)
@@ -125,14 +129,18 @@ def _fields(raw: str) -> dict[str, Any]:
     return fields
 
 
-async def lag_of(settings: SourceSettings) -> dict[str, dict[str, Any]]:
-    """Return the mark, the rows and the lag of each publisher of a source."""
+async def lag_of(
+    settings: SourceSettings,
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """Return the mark, the rows and the lag of each publisher of a source; and its lag as a whole,
+    if it is not of one publisher.
+    """
     async with settings.store.client() as client:
         stream = await source_stream(client, settings)
         records = await source_records(client, settings.name)
         connector = make_connector(Context(settings, stream, client))
         lags = await asyncio.to_thread(connector.lag, records)
-        return {
+        publishers = {
             name: {
                 "rows": record.row_count,
                 "published_at": record.published_at,
@@ -141,3 +149,5 @@ async def lag_of(settings: SourceSettings) -> dict[str, dict[str, Any]]:
             }
             for name, record in records.items()
         }
+        whole = lags.get(settings.name)
+        return publishers, whole.amounts() if whole else {}

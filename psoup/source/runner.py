@@ -38,7 +38,10 @@ async def source_stream(client: AsyncClient, settings: SourceSettings) -> Stream
         return await client.stream(settings.stream)
     except NotFound:
         if not settings.create:
-            raise
+            raise SourceError(
+                f"there is no stream {settings.stream}: create it, or let the source do so with "
+                'create = "CREATE STREAM …"'
+            ) from None
     await client.define(settings.create)
     return await client.stream(settings.stream)
 
@@ -88,6 +91,7 @@ class SourceRunner:
         except (SourceError, PsoupError) as error:
             self.status.source(self.settings.name, "stopped", str(error))
             raise
+        self.status.source(self.settings.name, "ended")
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS

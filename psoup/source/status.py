@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -78,6 +79,7 @@ class StatusFile:
         for report in reports:
             report.changed = False
         content = {
+            "host": socket.gethostname(),
             "pid": os.getpid(),
             "at": time.time(),
             "sources": {
@@ -90,13 +92,35 @@ class StatusFile:
         os.replace(temporary, self.path)
 
     def read(self) -> dict[str, Any]:
-        """Return the states that the last process wrote, by name of the source."""
+        """Return the states that the last process wrote, by name of the source.
+
+        Those of a process that was killed on this machine are `killed`.
+        """
         try:
             content = json.loads(self.path.read_text())
-            sources = content["sources"]
+            sources: dict[str, Any] = dict(content["sources"])
+            is_gone = content["host"] == socket.gethostname() and not _is_alive(content["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             return {}
-        return sources if isinstance(sources, dict) else {}
+        if not is_gone:
+            return sources
+        ends = ("stopped", "ended")
+        return {
+            name: state if state["state"] in ends else {**state, "state": "killed"}
+            for name, state in sources.items()
+        }
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name != "posix":
+        return True  # signal 0 is no question there
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # of another user
+    return True
 
 
 def _plain(report: Report) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class EndedRegistration(_message.Message):
     def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies", "stats")
+    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies", "stats", "dropped")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,7 @@ class Stream(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     columns: _containers.RepeatedCompositeFieldContainer[Column]
@@ -210,7 +211,8 @@ class Stream(_message.Message):
     key: _containers.RepeatedScalarFieldContainer[str]
     policies: _containers.RepeatedScalarFieldContainer[str]
     stats: StreamStats
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., stats: _Optional[_Union[StreamStats, _Mapping]] = ...) -> None: ...
+    dropped: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., stats: _Optional[_Union[StreamStats, _Mapping]] = ..., dropped: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StreamStats(_message.Message):
     __slots__ = ("log_bytes", "stem_bytes", "match_bytes", "behind_rows", "behind", "late_rows", "last_leap")
@@ -243,16 +245,18 @@ class NowLeap(_message.Message):
     def __init__(self, owner: _Optional[str] = ..., publisher: _Optional[str] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Column(_message.Message):
-    __slots__ = ("name", "type", "optional", "default")
+    __slots__ = ("name", "type", "optional", "default", "former")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     OPTIONAL_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     optional: bool
     default: Value
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., optional: _Optional[bool] = ..., default: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    former: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., optional: _Optional[bool] = ..., default: _Optional[_Union[Value, _Mapping]] = ..., former: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListStreamsRequest(_message.Message):
     __slots__ = ("tenant",)
@@ -267,12 +271,14 @@ class ListStreamsResponse(_message.Message):
     def __init__(self, streams: _Optional[_Iterable[_Union[Stream, _Mapping]]] = ...) -> None: ...
 
 class DescribeStreamRequest(_message.Message):
-    __slots__ = ("tenant", "name")
+    __slots__ = ("tenant", "name", "as_of")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     name: str
-    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    as_of: bytes
+    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., as_of: _Optional[bytes] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("name", "id", "columns", "sql", "over")

@@ -75,11 +75,13 @@ def test_the_example_of_drivers(server: ServerProcess, tmp_path: Path) -> None:
         "Ann, after both are out: 1 two lamps (done); 2 a chair",
         "Bob, in a tunnel again: 1 two lamps (done); 2 a blue chair",
         "Ann, after both patches: 1 two lamps (done); 2 a blue chair (done)",
-        "Ann, after a column was added: 1 two lamps (done); 2 a red chair (done); 3 a table (1 row "
-        "sent)",
-        "  order 1: floor 0",
-        "  order 2: floor 0",
-        "  order 3: floor 4",
+        "Ann, after the orders were altered: 1 two lamps (done); 2 a red chair (done); 3 a table "
+        "(1 row sent)",
+        "  order 1: two lamps, floor 0",
+        "  order 2: a red chair, floor 0",
+        "  order 3: a table, floor 4",
+        "Ann's phone notes: u order 2, Smit is now Smit-de Boer",
+        "Ann's phone notes: u order 3, Smit is now Smit-de Boer",
         "Bob, after a customer was erased: 2 a red chair (done); 3 a table",
         "  refused: ['ERASED']",
     ]

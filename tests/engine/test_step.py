@@ -210,8 +210,8 @@ def test_anyone_can_read_the_tables(store: Store, author: Author, spark: SparkSe
 
     tables = {name: read(name) for name in [*TABLES, f"stems/{stream}"]}
     empty = [name for name, rows in tables.items() if not rows]
-    without = ["composites", "access", "erasures", "reached"]
-    assert empty == without, "no join, no grant, no erasure and no heartbeat came"
+    without = ["composites", "access", "erasures", "zones", "reached"]
+    assert empty == without, "no join, grant, erasure, time zone or heartbeat came"
     assert [bytes(row["handle"]) for row in tables["leases"]] == [handle]
     assert [row["value"] for row in tables[f"stems/{stream}"]] == [1.0, -1.0]
     assert [(row["stream_id"], row["count"]) for row in tables["matches"]] == [(stream, 1)]

@@ -16,6 +16,7 @@ from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import UnregisterOne
 from psoup.write.streams import Drop
 from tests.oracle.copy import Copy
+from tests.server.test_now_machine import INTERVALS
 from tests.support.lengths import short_first
 from tests.support.server.callers import new_call
 from tests.support.server.several_world import SeveralAsked, SeveralWorld
@@ -79,6 +80,8 @@ class WatchWorld:
         for _ in range(_SINGLE):
             name, select, where, window = map(draw, (NAMES, SELECTS, CONDITIONS, WINDOWS))
             override, refresh = draw(("", "", *WINDOWS)), draw(REFRESHES)
+            if self.dice.random() < 0.3:
+                where = f"({where}) AND {draw(INTERVALS)}"
             question = Question(name, select, where, window, override, False, refresh)
             question_ = self.world.ask(question)
             texts.append((question_.text, question_.window))

@@ -239,22 +239,22 @@ def stream_content(stream: Stream) -> dict[str, Any]:
         "ahead": stream.ahead // _MICROSECOND,
         "sql": stream.sql,
         "key": list(stream.key),
+        "dropped": list(stream.dropped),
     }
 
 
-def _column_content(column: Column) -> list[str]:
-    """Return the name and the type, and of an optional column the default as a message of the
-    wire."""
-    content = [column.name, column.type]
-    if column.optional:
-        content.append(to_value(column.default).SerializeToString().hex())
-    return content
+def _column_content(column: Column) -> list[Any]:
+    """Return the name, the type, of an optional column the default as a message of the wire, and
+    the former names."""
+    default = to_value(column.default).SerializeToString().hex() if column.optional else None
+    return [column.name, column.type, default, list(column.former)]
 
 
-def _column_from(name: str, type_: str, default: str | None = None) -> Column:
+def _column_from(name: str, type_: str, default: str | None, former: list[str]) -> Column:
     if default is None:
-        return Column(name, type_)
-    return Column(name, type_, True, from_value(pb.Value.FromString(bytes.fromhex(default))))
+        return Column(name, type_, former=tuple(former))
+    value = from_value(pb.Value.FromString(bytes.fromhex(default)))
+    return Column(name, type_, True, value, tuple(former))
 
 
 def stream_from(content: dict[str, Any]) -> Stream:
@@ -271,6 +271,7 @@ def stream_from(content: dict[str, Any]) -> Stream:
         sql=content["sql"],
         registration_count=0,
         key=tuple(content["key"]),
+        dropped=tuple(content["dropped"]),
     )
 
 

@@ -110,7 +110,9 @@ class OwnQuery:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The declared columns that the answer, its order and its condition are made of."""
-        return self.query.reads & {column.name for column in self.schema.columns}
+        leg = self.query.leg
+        names = {*self.query.reads, *columns_in(leg.where), *columns_in(leg.when)}
+        return frozenset(column.name for column in self.schema.columns if column.name in names)
 
     def column_values(self, values: Sequence[Any]) -> Values:
         """Return the values of declared columns that a row of the answer shows, by name."""

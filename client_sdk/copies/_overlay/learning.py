@@ -49,7 +49,7 @@ def learn_edits(file: CopyFile, session: Session, declaration: Declaration) -> F
         return Learnt()
     try:
         if content is None:
-            registration, stream = yield from ask_query(session, declaration)
+            registration, stream = yield from ask_query(file, session, declaration)
             query = registration.sql, registration.parameters, stream, declaration.window
             _check(query, declaration.base_rows)
             keep_query(file, declaration, registration, stream)

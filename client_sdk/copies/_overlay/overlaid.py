@@ -204,7 +204,9 @@ class _Overlaying:
         def sets_of(row_id: int) -> dict[str, Any]:
             piece = self._pieces[bisect_right(starts, row_id) - 1]
             if piece.first_row not in contents:
-                contents[piece.first_row] = rows_of(self._content(piece))
+                contents[piece.first_row] = own_rows.named_rows(
+                    self._connection, self._query, self._content(piece)
+                )
             return sets_of_row(contents[piece.first_row], row_id - piece.first_row)
 
         edits = [
@@ -238,7 +240,11 @@ class _Overlaying:
         for piece in self._pieces:
             if piece.kind == ARROW and piece.first_row in row_ids:
                 rows += own_rows.evaluated(
-                    self._query, self._content(piece), piece.first_row, self._arrival(piece)
+                    self._connection,
+                    self._query,
+                    self._content(piece),
+                    piece.first_row,
+                    self._arrival(piece),
                 )
         return rows
 

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from client_sdk._wire.rows import has_patches
 from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
+from client_sdk.copies._file.home import cached_stream
 from client_sdk.copies._file.records import Declaration, unseal
 from client_sdk.copies._query.base_rows import content_of, query_in
 from client_sdk.copies._queue.batches import ARROW, Piece, rows_of
@@ -135,22 +139,47 @@ def rebuild(connection: sqlite.Connection, declaration: Declaration) -> None:
 
 
 def _put(connection: sqlite.Connection, copy: Shown, piece: Piece, first_row: int) -> None:
-    rows = evaluated(copy.query, piece, first_row, 0)
+    rows = evaluated(connection, copy.query, piece, first_row, 0)
     table = tables.overlay_table(copy.record.copy_id)
     places = ", ".join("?" * (1 + len(_HEAD) + len(copy.query.columns)))
     connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", map(_fields, rows))
 
 
-def evaluated(query: OwnQuery, piece: Piece, first_row: int, arrival: int) -> list[OwnRow]:
+def evaluated(
+    connection: sqlite.Connection, query: OwnQuery, piece: Piece, first_row: int, arrival: int
+) -> list[OwnRow]:
     """Return the rows of a piece, evaluated as if they came at `arrival`.
 
     There are none if the piece is damaged, or has other columns than the stream had when the copy
     learnt it: its rows are not shown.
     """
     try:
-        return query.evaluated(rows_of(piece), first_row, arrival)
+        return query.evaluated(named_rows(connection, query, piece), first_row, arrival)
     except (KeyError, ValueError):
         return []
+
+
+def named_rows(connection: sqlite.Connection, query: OwnQuery, piece: Piece) -> pa.Table:
+    """Return the rows of a piece with the names that the query of a copy has for their columns.
+    Columns that were dropped since are NULL: the query does not read them."""
+    table, schema = rows_of(piece), query.schema
+    stream = cached_stream(connection, schema.name)
+    if stream is None:
+        return table
+    names, present = {}, set()
+    for column in stream.columns:
+        labels = {column.name, *column.former}
+        for declared in schema.columns:
+            if declared.name in labels:
+                names.update(dict.fromkeys(labels, declared.name))
+                present.add(declared.name)
+    absent = set() if has_patches(table) else {*stream.dropped} - present
+    table = table.rename_columns([names.get(name, name) for name in table.column_names])
+    for declared in schema.columns:
+        if declared.name in absent - {*table.column_names}:
+            nulls = pa.nulls(table.num_rows, declared.type.arrow)
+            table = table.append_column(declared.name, nulls)
+    return table
 
 
 def _fields(row: OwnRow) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ from client_sdk._wire.models import Registration, Stream
 from client_sdk._wire.values import Column, Scalar, from_value, to_value
 from client_sdk.copies._file import sqlite, tables
 from client_sdk.copies._file.file import CopyFile
-from client_sdk.copies._file.home import cache_stream, stream_content, stream_from
+from client_sdk.copies._file.home import learn, stream_content, stream_from
 from client_sdk.copies._file.records import Declaration, seal, unseal
 from psoup.v1 import psoup_pb2 as pb
 
@@ -49,7 +49,7 @@ def learn_computation(
         if is_learnt(connection, declaration):
             return None
     try:
-        registration, stream = yield from ask_query(session, declaration)
+        registration, stream = yield from ask_query(file, session, declaration)
         # Prepared only to find out whether the answer can be computed.
         prepare(registration.sql, registration.parameters, stream, declaration.window)
     except (ConnectionFailed, Timeout):
@@ -60,14 +60,17 @@ def learn_computation(
     return None
 
 
-def ask_query(session: Session, declaration: Declaration) -> Flow[tuple[Registration, Stream]]:
-    """Ask for the registration of a copy, and for its stream.
+def ask_query(
+    file: CopyFile, session: Session, declaration: Declaration
+) -> Flow[tuple[Registration, Stream]]:
+    """Ask for the registration of a copy, and for its stream as the text was bound to it.
 
     Raises NotComputable for a query over several streams.
     """
     registration = yield from _flows.registration(session, declaration.handle)
     _check_legs(registration)
-    stream = yield from _flows.stream(session, registration.stream)
+    yield from learn(session, file, registration.stream)
+    stream = yield from _flows.stream_as_of(session, registration.stream, registration.position)
     return registration, stream
 
 
@@ -153,7 +156,6 @@ def keep_query(
         "stream": stream_content(stream),
     }
     with file.writing() as connection:
-        cache_stream(connection, stream)
         # Own rows were evaluated by the query before.
         connection.execute(f"DROP TABLE IF EXISTS {tables.overlay_table(declaration.copy_id)}")
         connection.execute(

@@ -39,16 +39,16 @@ class PresentMatches:
         return self.matcher.permitted
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
-        ids = self.matcher.match(part, lo, hi)
-        if not len(ids):
-            return ids
+        # Stored matches may have ids of rows that have left the part.
+        places = part.find(self.matcher.match(part, lo, hi))
+        if not len(places):
+            return places
         read = {*self.reads, "_ts", "_row_id"}
         names = [name for name in part.rows.schema.names if name in read]
         rows = part.rows.select(names)
-        # Matching ids are ids of rows here, so all rows match if they are as many.
-        if len(ids) < rows.num_rows:
-            rows = rows.take(pa.array(part.find(ids)))
-        return ids[self.keeps(query_view(rows))]
+        if len(places) < rows.num_rows:
+            rows = rows.take(pa.array(places))
+        return part.ids[places[self.keeps(query_view(rows))]]
 
     def cached(self, part: Part, lo: int, hi: int) -> Int64s | None:
         """Return None: rows must be read to evaluate the condition."""

@@ -40,12 +40,13 @@ async def list_streams(
 
 
 async def describe_stream(core: Core, call: Call, request: pb.DescribeStreamRequest) -> pb.Stream:
-    """Raise NoSuchStream, NotAStream."""
+    """Raise NoSuchStream, NotAStream, ForeignPosition."""
     acting = call.acting(request)
     await core.follower.catch_up()
     state = core.follower.state
     stream = find_stream(state, acting.tenant, request.name, acting.visible(state))
-    message = stream_message(core.follower.view, stream, acting)
+    as_of = core.positions.decode(request.as_of).position if request.as_of else None
+    message = stream_message(core.follower.view, stream, acting, as_of)
     stats = stream_stats(core, stream, acting)
     if stats is not None:
         message.stats.CopyFrom(stats)

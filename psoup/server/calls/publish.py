@@ -339,7 +339,7 @@ def _table(
 def _heartbeat_ts(request: pb.PublishRequest, schema: StreamSchema, now: int) -> int:
     if schema.now_is_clock:
         raise BadRequest(
-            f"stream {schema.name} has arrival time: its NOW is the clock, and needs no heartbeat",
+            f"NOW of stream {schema.name} is the clock: it needs no heartbeat",
             field="heartbeat",
         )
     try:

@@ -42,6 +42,7 @@ from querystem.advice import now_notes, window_notes
 from querystem.composites import Composition
 from querystem.language import UnknownColumn, bind_rows
 from querystem.query import Query
+from querystem.query_json import read_shape
 from querystem.zones import zones_of
 
 _ATTEMPTS = 3
@@ -188,13 +189,14 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
             bound = bind_rows(sql, streams.lookup, *terms, max_text=limit, names=names)
         if bound.pattern is not None:
             acting.demand_named(core.follower.state, bound.pattern, streams)
-            in_zones(bound.pattern, core.follower.state.zones)
         parameters = to_json_many(values.columns, values.count)
+        zones = core.follower.state.zones
         if bound.form is not None:
+            in_zones(read_shape(bound.form), zones)
             rows = ManyRows(values.client_keys, parameters, bound.keys)
             subject = tenant, owner, streams.bound.id, sql, lease
             return RegisterRows(*subject, bound.form, rows, request.replace, streams.view_ids)
-        written = list(map(written_out, bound.queries))
+        written = [written_out(in_zones(query, zones)) for query in bound.queries]
         composed = (composition_of(query, streams.streams_of(query)) for query in written)
         ready = list(map(Prepared, values.client_keys, parameters, written, composed))
         terms_of_all = tenant, owner, streams.ids, sql, lease

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from datastem.instants import SECOND
+from datastem.schema import Column, StreamSchema
 from psoup.access.actions import Action, is_bound, reads_all
 from psoup.access.principal import Principal
 from psoup.answers import View
@@ -23,7 +24,7 @@ from psoup.server.permission import Acting, name_of
 from psoup.server.settings import Settings
 from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
-from psoup.store import Hole, Registration, State, StreamState, ViewState
+from psoup.store import Hole, Position, Registration, State, StreamState, ViewState
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, PulseWatch
 from psoup.store.state.access import Grant
 from psoup.store.state.quarantine import PREDICATE, QuarantineEntry
@@ -85,10 +86,13 @@ def stream_stats(core: Core, stream: StreamState, acting: Acting) -> pb.StreamSt
     return stats
 
 
-def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream:
+def stream_message(
+    view: View, stream: StreamState, acting: Acting, as_of: Position | None = None
+) -> pb.Stream:
     """Return a stream as a caller may see it: its rows are counted for those who may read all of
-    them, its registrations for those who administer the tenant."""
-    message = _whole_stream(view, stream, acting.principal)
+    them, its registrations for those who administer the tenant. Its columns are those of a
+    position, if there is one."""
+    message = _whole_stream(view, stream, acting.principal, as_of)
     if not acting.may(view.state, Action.READ, stream.id):
         message.ClearField("row_count")
         message.ClearField("now")
@@ -97,8 +101,12 @@ def stream_message(view: View, stream: StreamState, acting: Acting) -> pb.Stream
     return message
 
 
-def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stream:
+def _whole_stream(
+    view: View, stream: StreamState, reader: Principal, as_of: Position | None
+) -> pb.Stream:
     schema, now = stream.schema, view.now_of(stream)
+    if as_of is not None:
+        schema = schema.at(as_of.packed)
     bound = is_bound(view.state, stream.id, reader)
     policies = view.state.access.policies_of(stream.id)
     message = pb.Stream(
@@ -112,6 +120,8 @@ def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stre
         registration_count=stream.registrations,
         key=schema.labelled.key,
     )
+    if stream.schema.has_former_labels:
+        _add_former_labels(message, schema, stream.schema.accepted_labels(view.now))
     if not bound:
         message.policies.extend(
             policy_sql(policy.name, schema.name, policy.text) for policy in policies
@@ -121,6 +131,19 @@ def _whole_stream(view: View, stream: StreamState, reader: Principal) -> pb.Stre
     if now is not None:
         message.now.CopyFrom(from_instant(now))
     return message
+
+
+def _add_former_labels(
+    message: pb.Stream, schema: StreamSchema, accepted: Mapping[str, Column]
+) -> None:
+    """Add the other names that batches may use for columns, and those of dropped ones."""
+    live = {column.name: place for place, column in enumerate(schema.columns)}
+    dropped = {column.name for column in schema.dropped}
+    for label, column in accepted.items():
+        if column.name in dropped:
+            message.dropped.append(label)
+        elif column.name in live and message.columns[live[column.name]].name != label:
+            message.columns[live[column.name]].former.append(label)
 
 
 def view_message(state: State, view: ViewState, acting: Acting) -> pb.View | pb.Function:

@@ -2,7 +2,7 @@
 /** The language, as far as a page needs it: tokens to colour, and the window to slide. */
 
 const KEYWORDS = new Set(
-  ("all and any as asc begin between by case cast create cross default delete desc distinct div drop else end escape except " +
+  ("all and any as asc begin between by case cast create cross default delete desc distinct div drop during else end escape except " +
     "exists false from full grant group having ilike in inner intersect interval is join key last left like limit not now null " +
     "offset on or order ordered outer over partition policy range refresh register retain revoke right row rows select slide " +
     "stream then to true unbounded union using values view when where window with ahead every role owner cascade " +
@@ -35,7 +35,7 @@ export function parameters(text) {
   return [...new Set(tokens(text).filter((token) => token.kind === "parameter").map((token) => token.text.slice(1).toLowerCase()))];
 }
 
-const STARTS = new Set(["range", "rows", "unbounded", "begin"]);
+const STARTS = new Set(["range", "rows", "during", "unbounded", "begin"]);
 
 /**
  * Find the window of the whole text: where it stands, or where it would.

@@ -330,6 +330,8 @@ def identifier(node: exp.Expr) -> str:
 def _unsupported(node: exp.Expr) -> SyntaxProblem:
     span = node_span(node)
     hint = _HINTS.get(type(node), "")
+    if isinstance(node, exp.AtTimeZone):
+        return NotYet("AT TIME ZONE in an expression", span, hint=hint)
     return SyntaxProblem(f"{what(node)} is not supported", span, hint=hint, reason="NOT_SUPPORTED")
 
 
@@ -337,7 +339,8 @@ _HINTS: dict[type[exp.Expr], str] = {
     exp.ILike: "write lower(a) LIKE 'pattern'",
     exp.Concat: "one text, in one pair of quotes, or two with || between them",
     exp.Star: "* stands alone in the SELECT list",
-    exp.AtTimeZone: "instants are UTC; give literals an offset",
+    exp.AtTimeZone: "instants are UTC; give literals an offset. Days of a zone are windows: DURING"
+    " TODAY AT TIME ZONE 'Europe/Madrid'",
 }
 _ARITHMETIC: dict[type[exp.Expr], Op] = {
     exp.Add: Op.ADD,

@@ -74,13 +74,14 @@ def checked_zone(name: str, place: Span) -> str:
 
 
 def _count(reader: TokenReader) -> int:
-    token, span = reader.take_kind(TokenType.NUMBER), reader.span
+    token = reader.take_kind(TokenType.NUMBER)
     if token is None:
         return 1
-    span = span_of(token)
     plain = token.text.isascii() and token.text.isdigit() and len(token.text) < 10
     if not plain or not int(token.text):
-        raise WindowProblem(f"DURING LAST takes a whole number from 1, not {token.text[:60]}", span)
+        raise WindowProblem(
+            f"DURING LAST takes a whole number from 1, not {token.text[:60]}", span_of(token)
+        )
     return int(token.text)
 
 

@@ -113,6 +113,22 @@ def test_the_first_text_that_names_a_zone_brings_its_rules(store: InsideStore) -
     assert "Europe/Madrid" in refusal.value.detail.hint
 
 
+def test_many_registrations_and_explain_bring_rules_too(store: InsideStore) -> None:
+    client = store.client
+    client.define("CREATE STREAM sales (at_minute BIGINT, kind TEXT)")
+    text = "SELECT kind FROM sales WHERE kind = :kind DURING TODAY AT TIME ZONE 'Pacific/Apia'"
+    registered = client.register_many(text, [{"kind": "a"}, {"kind": "b"}])
+    assert zones_in_log(store) == {"Pacific/Apia": 1}
+    explained = client.explain_text(
+        "SELECT * FROM sales DURING LAST 2 WEEKS AT TIME ZONE 'Asia/Kolkata'"
+    )
+    assert "DURING LAST 2 WEEKS AT TIME ZONE 'Asia/Kolkata'" in str(explained)
+    assert zones_in_log(store) == {"Asia/Kolkata": 1, "Pacific/Apia": 1}
+    client.publish("sales", [{"at_minute": 0, "kind": "b"}])
+    counts = [len(client.invoke(handle).rows) for handle in registered.handles]
+    assert counts == [0, 1]
+
+
 def test_other_rules_of_a_zone_bring_copies_whole(store: InsideStore, tmp_path: Path) -> None:
     """The next version of the rules moves the window, also of queries that were prepared before."""
     store.client.define("CREATE STREAM sales (at_minute BIGINT, kind TEXT)")

@@ -342,6 +342,12 @@ def test_the_reach_of_calendar_windows() -> None:
             bind_window("DURING YESTERDAY", schema)
 
 
+def test_the_number_and_the_zone_may_be_parameters() -> None:
+    text = "SELECT * FROM t DURING LAST :n DAYS AT TIME ZONE :zone"
+    query = bind_query(text, {"t": FOREVER}.get, {"n": 3, "zone": "Asia/Kolkata"})
+    assert window_text(query.leg.window) == "DURING LAST 3 DAYS AT TIME ZONE 'Asia/Kolkata'"
+
+
 def test_a_window_without_the_rules_of_its_zone_has_no_place_in_time() -> None:
     window = bind_window("DURING TODAY AT TIME ZONE 'Europe/Madrid'", FOREVER)
     assert isinstance(window, TimeWindow) and window.zones == {"Europe/Madrid"}

@@ -22,7 +22,7 @@ LINKS = (
 JOINT = ("r0.a <= r1.a", "r0.row_id < r1.row_id", "r0.ts >= r1.ts", "r0.b < r1.b")
 # Of one hour, of a day and of no span; those of more than the retention are for streams without.
 SHORT = ("RANGE 5 SECONDS", "RANGE 25 SECONDS", "BEGIN NOW - 20 SECONDS END NOW - 3 SECONDS")
-LONG = ("RANGE 2 HOURS", "RANGE 3 DAYS", "ROWS 3")
+LONG = ("RANGE 2 HOURS", "RANGE 3 DAYS", "DURING TODAY", "ROWS 3")
 OUTPUTS = (
     "r0.a AS x, r1.b AS y FROM {0}",
     "r0.row_id AS x, r1.row_id AS y FROM {0}",

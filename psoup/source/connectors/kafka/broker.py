@@ -93,9 +93,9 @@ class Broker:
         except confluent_kafka.KafkaException as error:
             if error.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise SourceAway(f"there is no topic {self.topic}") from None
-            raise SourceAway(f"Kafka: {reason(error)}") from None
+            raise SourceAway(f"Kafka at {self._servers}: {reason(error)}") from None
         except TimeoutError:
-            raise SourceAway("Kafka: no broker answers") from None
+            raise SourceAway(f"Kafka at {self._servers}: no broker answers") from None
         return str(description.topic_id), sorted(p.id for p in description.partitions)
 
     def retention_seconds(self) -> float | None:

@@ -177,3 +177,16 @@ def test_patches_of_a_batch_set_the_same_columns(store: InsideStore, tmp_path: P
             with pytest.raises(RowProblem) as caught:
                 ann.patch("places", rows)
             assert caught.value.reason == "WRONG_COLUMNS"
+
+
+def test_patches_that_are_unchecked_leave_their_rows_as_they_are(
+    store: InsideStore, tmp_path: Path
+) -> None:
+    rows = [{"id": id_, "a": 9, "b": "x", "c": "u"} for id_ in range(4)]
+    store.client.publish("places", rows)
+    with opened(store, tmp_path / "ann.db", "places") as ann:
+        ann.publish("places", [{"id": 1, "a": 9, "b": "y", "c": "u"}])
+        ann.patch("places", [{"id": 2, "b": "y"}])
+        ann.publish("places", [{"id": 3, "c": "v", "_op": "patch"}, {"id": 0, "_op": "delete"}])
+        assert content(ann["c2"].rows()) == [(1, "y"), (2, "x"), (3, "x")]
+        assert ann["c2"].pending == {1: "queued", 0: "queued", 2: "unchecked", 3: "unchecked"}

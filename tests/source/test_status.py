@@ -1,0 +1,51 @@
+"""What `psoup source status` says of a process that has ended."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from psoup.cli import cli
+from psoup.source.status import StatusFile
+from tests.source.conftest import Sources
+
+
+def ended_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_process_that_was_killed(tmp_path: Path) -> None:
+    status = StatusFile.beside(tmp_path / "sources.toml")
+    for name, state in (("a", "running"), ("b", "stopped"), ("c", "ended")):
+        status.source(name, state)
+    status.write()
+    assert [state["state"] for state in status.read().values()] == ["running", "stopped", "ended"]
+    content = json.loads(status.path.read_text())
+    status.path.write_text(json.dumps({**content, "pid": ended_pid()}))
+    assert [state["state"] for state in status.read().values()] == ["killed", "stopped", "ended"]
+    # Nobody knows here what lives on another machine.
+    status.path.write_text(json.dumps({**content, "pid": ended_pid(), "host": "elsewhere"}))
+    assert status.read()["a"]["state"] == "running"
+
+
+@pytest.mark.process
+def test_files_that_wait_are_shown(sources: Sources) -> None:
+    sources.client.define("CREATE STREAM s (k BIGINT)")
+    (sources.folder / "a.csv").write_text("k\n1\n")
+    sources.write('[sources.f]\nfiles = "*.csv"\nstream = "s"\n')
+
+    def run(*arguments: str) -> str:
+        return CliRunner().invoke(cli, ["source", *arguments]).output
+
+    file = str(sources.file)
+    sources.wait_for(lambda: "1 files" in run("status", file))
+    assert "needs no statements" in run("setup", file, "--print")
+    (sources.folder / "a.csv").unlink()
+    assert "nothing of f waits" in run("skip", file, "f", "--to", "latest")
