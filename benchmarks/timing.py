@@ -38,7 +38,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def least_cpu(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def least_cpu(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """The least seconds of processor time each call took, in turns; other loads change it least."""
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):

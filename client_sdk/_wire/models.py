@@ -112,6 +112,11 @@ class Stream:
     def schema(self) -> pa.Schema:
         return schema_of(self.columns)
 
+    @property
+    def present_names(self) -> dict[str, str]:
+        """The names of columns by those that rows may use instead."""
+        return {former: column.name for column in self.columns for former in column.former}
+
     @classmethod
     def from_wire(cls, message: pb.Stream) -> Stream:
         return cls(

@@ -57,15 +57,10 @@ def _convert(rows: Rows, stream: Stream) -> pa.Table:
 # ---- names that columns had before
 
 
-def renamings(stream: Stream) -> dict[str, str]:
-    """Return the present names of columns by those that rows may use instead."""
-    return {former: column.name for column in stream.columns for former in column.former}
-
-
 def with_present_names(table: pa.Table, stream: Stream) -> pa.Table:
     """Return a table with the present names of columns that were renamed, and without those that
     were dropped. Raises RowProblem for a column under two names."""
-    names = renamings(stream)
+    names = stream.present_names
     if not names and not stream.dropped:
         return table
     kept = [name for name in table.column_names if name not in stream.dropped]
@@ -74,7 +69,7 @@ def with_present_names(table: pa.Table, stream: Stream) -> pa.Table:
 
 
 def _present_rows(rows: Iterable[Row], stream: Stream) -> Iterator[Row]:
-    names = renamings(stream)
+    names = stream.present_names
     if not names and not stream.dropped:
         yield from rows
         return

@@ -32,18 +32,15 @@ class RowMapping:
     A path such as `a.b[0]` leads into a record; `$name` is about the record, such as `$timestamp`
     or `$headers.region`. A field that is missing is NULL, or the column's default. Fields that no
     column uses are left out, and counted in `left_out`. `parse` are columns whose numbers may be
-    texts.
+    texts. A column that was renamed may have a former name, here and in records.
     """
 
     def __init__(
         self, stream: Stream, columns: Mapping[str, str], parse: frozenset[str] = frozenset()
     ) -> None:
         self._stream = stream
-        self._parse = parse
-        column_names = {column.name for column in stream.columns}
-        for name in (*columns, *parse):
-            if name not in column_names:
-                raise BadSettings(f"stream {stream.name} has no column {name}")
+        columns = present_columns(stream, columns)
+        self._parse = frozenset(present_columns(stream, dict.fromkeys(parse, "")))
         self._texts = {column.name for column in stream.columns if column.kind == "TEXT"}
         self._metadata = {name: path[1:] for name, path in columns.items() if path[:1] == "$"}
         for name in self._metadata.values():
@@ -60,10 +57,20 @@ class RowMapping:
             if column.optional and column.name in self._paths
         }
         self._used = {steps[0] for steps in self._paths.values()}
+        # Columns by the former names that fields without a path of their own may have.
+        self._former = {
+            former: name
+            for former, name in stream.present_names.items()
+            if name not in columns and former not in self._used
+        }
         self.left_out: Counter[str] = Counter()
 
     def row(self, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Row:
         """Return the row of a record."""
+        if not self._former.keys().isdisjoint(fields):
+            # The present name counts if a record has both.
+            former = {self._former.get(name, name): value for name, value in fields.items()}
+            fields = former | {name: fields[name] for name in fields if name not in self._former}
         row = {name: self._value(name, _follow(fields, path)) for name, path in self._paths.items()}
         for name, default in self._defaults.items():
             if row[name] is None and self._paths[name][0] not in fields:
@@ -102,6 +109,22 @@ class RowMapping:
     ) -> FileChunk:
         """Return rows as a chunk; `places` number them, `bad` are those that are bad already."""
         return chunk_of_rows(rows, self._stream, places, bad, self._parse)
+
+
+def present_columns(stream: Stream, columns: Mapping[str, str]) -> dict[str, str]:
+    """Return what settings say for columns, by their present names and without dropped ones. Raises
+    BadSettings for an unknown column, or one under two names."""
+    names = {column.name: column.name for column in stream.columns} | stream.present_names
+    present: dict[str, str] = {}
+    for name, value in columns.items():
+        if name in stream.dropped:
+            continue
+        if name not in names:
+            raise BadSettings(f"stream {stream.name} has no column {name}")
+        if names[name] in present:
+            raise BadSettings(f"{name} is a second name of {names[name]}: leave one of them out")
+        present[names[name]] = value
+    return present
 
 
 def load_json(content: bytes) -> Any:

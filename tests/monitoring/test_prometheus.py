@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_the_rules_are_right_and_fire() -> None:
 
 
 def test_metrics_and_dashboard(tmp_path: Path) -> None:
-    with RunningStore(tmp_path) as store:
+    with RunningStore(tmp_path) as store, ExitStack() as stack:
         target = store.start_server("--metrics", "127.0.0.1:0")
         engine = store.start_engine("--metrics", "127.0.0.1:0")
         with Client(target) as client:
@@ -52,10 +53,12 @@ def test_metrics_and_dashboard(tmp_path: Path) -> None:
             [*PSOUP, target, "source", "run", str(sources), "--metrics", "127.0.0.1:0"],
             tmp_path / "source.log",
         )
+        stack.callback(source.kill)
         pull = Process(
             [*PSOUP, target, "pull", "k", "--to", str(tmp_path / "k.csv"), *PULL_OPTIONS],
             tmp_path / "pull.log",
         )
+        stack.callback(pull.kill)
         jobs = {
             "psoup-server": store.servers[0].wait_for(r"metrics ready on (\S+)")[1],
             "psoup-engine": engine.wait_for(r"metrics ready on (\S+)")[1],
@@ -76,8 +79,6 @@ def test_metrics_and_dashboard(tmp_path: Path) -> None:
             prometheus.wait_for('psoup_source_lag_seconds{source="f"} == 0')
             prometheus.wait_for('psoup_pull_age_seconds{pull="k"} < 5')
             check_metrics(jobs)
-            source.kill()
-            pull.kill()
             check_queries(prometheus)
 
 

@@ -259,16 +259,12 @@ class _Overlaying:
         """Return the NOW of the answer, which rows with event time and heartbeats move."""
         if self._query.schema.now_is_clock:
             return self._moment.now
-        schema, present = self._query.schema, self._moment.present or 0
-        instants = [
-            schema.limited(c.ts - schema.slack, present)
-            for c in candidates
-            if c.status != "rejected"
-        ]
+        # The store limits them by its clock, too, which no copy over event time knows.
+        slack = self._query.schema.slack
+        instants = [c.ts - slack for c in candidates if c.status != "rejected"]
         for piece in self._pieces:
             if piece.kind == HEARTBEAT and piece.payload and piece.status != "rejected":
-                beat = to_micros(rows_of(Piece(HEARTBEAT, piece.payload, 0)))
-                instants.append(schema.limited(beat, present))
+                instants.append(to_micros(rows_of(Piece(HEARTBEAT, piece.payload, 0))))
         if self._moment.now is not None:
             instants.append(self._moment.now)
         return max(instants, default=None)

@@ -76,18 +76,20 @@ class FileChunk:
 
 
 def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[str, str]:
-    """Return the file's column of each of the stream's columns; names may differ in case.
+    """Return the file's column of each of the stream's columns; names may differ in case, and be
+    former ones. Columns that were dropped from the stream are left out.
 
     If the file has `_op`, it may lack columns that a patch does not need. Raises BadInput for any
     other missing column, and for unknown ones, unless the options are lenient.
     """
     file_columns: dict[str, str] = {}
     extra = []
-    names = {column.name for column in stream.columns}
+    names, present_names = {column.name for column in stream.columns}, stream.present_names
     for name in header:
         target = options.rename.get(name, name.strip().lower())
-        if name in options.drop:
+        if name in options.drop or target in stream.dropped:
             continue
+        target = present_names.get(target, target)
         if target in file_columns:
             raise BadInput(
                 f"the file has two columns for {target}: {file_columns[target]!r} and {name!r}"

@@ -96,15 +96,16 @@ def _columns(
             _check_names(value, row, names, required)
         present |= value.keys()
     arrays = {}
-    optional = {column.label: column for column in schema.optional.values()}
+    defaults: dict[str, Any] = {}
+    # Patches set what they have, and no default.
+    for added in schema.optional.values() if patched is None else ():
+        # Of each chunk, since another one may have it.
+        names = (_labels(added) & present) or {added.label}
+        defaults |= dict.fromkeys(names, json_constant(added.default))
     for name, target in targets.items():
-        # Of each chunk, since another one may have it. Patches set what they have, and no default.
-        added = optional.get(name)
-        if added and patched is None and not (_labels(added) - {name}) & present:
-            default = json_constant(added.default)
+        if name in present or name in defaults:
+            default = defaults.get(name)
             arrays[name] = _array([row.get(name, default) for row in rows], first, target)
-        elif name in present:
-            arrays[name] = _array([row.get(name) for row in rows], first, target)
     return pa.table(arrays)
 
 

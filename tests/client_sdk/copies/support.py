@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from client_sdk import Column, Stream
 from datastem.schema import StreamSchema
+from querystem.language import stream_sql
 
 
 def wire(schema: StreamSchema) -> Stream:
@@ -20,7 +21,7 @@ def wire(schema: StreamSchema) -> Stream:
         ahead=timedelta(hours=1),
         row_count=0,
         now=None,
-        sql="",
+        sql=stream_sql(schema),
         registration_count=0,
         key=schema.key,
     )

@@ -199,7 +199,8 @@ from datetime import timedelta
 import pyarrow as pa
 from client_sdk import Column, Stream
 from client_sdk.copies._query.base_rows import prepare
-stream = Stream("s", 1, (Column("a", "BIGINT"),), None, None, timedelta(), 0, None, "", 0)
+sql = "CREATE STREAM s (a BIGINT)"
+stream = Stream("s", 1, (Column("a", "BIGINT"),), None, None, timedelta(), 0, None, sql, 0)
 bound = prepare("SELECT a, count(*) AS n FROM s GROUP BY a UNBOUNDED", {}, stream, "")
 values = {column.name: pa.array([7, 7], column.arrow) for column in bound.base_columns}
 print(bound.answer(pa.table({"_row_id": pa.array([1, 2], pa.int64()), **values}), None).to_pylist())

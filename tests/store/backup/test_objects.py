@@ -101,7 +101,7 @@ def test_a_restored_store_answers_as_the_original(life: Life, tmp_path: Path, ta
     report = back_up(life.root, BucketAddress.parse(target), BackupOptions(with_token_key=True))
     assert 0 < report.copied < report.size / 2
     assert named(target) == objects_of(target)
-    done = run("--umask", "007", "restore", target, tmp_path / "second" / "store")
+    done = run("restore", target, tmp_path / "second" / "store")
     assert done.exit_code == 0, done.output
     clock = life.inside.clock
     life.close()

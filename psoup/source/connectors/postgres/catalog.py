@@ -8,6 +8,7 @@ from typing import Any
 
 from client_sdk import Column, Stream
 from psoup.source.errors import BadSettings, PlaceLost
+from psoup.source.mapping import present_columns
 
 _WHOLE = {"smallint", "integer", "bigint"}
 _TYPES: dict[str, set[str]] = {
@@ -88,7 +89,9 @@ class TableMapping:
         shape: TableShape,
     ) -> None:
         self.stream = stream
-        self.sources = {c.name: paths.get(c.name, c.name) for c in stream.columns}
+        paths = present_columns(stream, paths)
+        parse = frozenset(present_columns(stream, dict.fromkeys(parse, "")))
+        self.sources = {c.name: paths.get(c.name) or _source(c, shape) for c in stream.columns}
         self.columns = [c for c in stream.columns if self.sources[c.name] not in METADATA]
         self.key_sources = [self.sources[name] for name in stream.key]
         for column in self.columns:
@@ -134,3 +137,9 @@ class TableMapping:
                     f"a change of the table has no column {self.sources[column.name]} any more; "
                     "begin again with --from earliest, with other columns"
                 )
+
+
+def _source(column: Column, shape: TableShape) -> str:
+    """Return the column of a table that has the name of a stream's column, or a former one."""
+    names = (column.name, *reversed(column.former))
+    return next((name for name in names if name in shape.columns), column.name)

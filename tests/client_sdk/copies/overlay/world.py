@@ -19,7 +19,7 @@ from tests.support.client_sdk.inside import InsideStore
 STREAMS = {
     "arrivals": "CREATE STREAM arrivals (id BIGINT, a BIGINT, b TEXT) RETAIN 60 SECONDS",
     "events": "CREATE STREAM events (id BIGINT, a BIGINT, b TEXT, at TIMESTAMP) ORDERED BY at "
-    "RETAIN 60 SECONDS",
+    "AHEAD 1 HOUR RETAIN 60 SECONDS",
     "places": "CREATE STREAM places (id BIGINT, a BIGINT, b TEXT) KEY (id)",
     "states": "CREATE STREAM states (id BIGINT, a BIGINT, b TEXT, at TIMESTAMP) KEY (id, b) "
     "ORDERED BY at RETAIN 60 SECONDS",
