@@ -172,11 +172,11 @@ def alter_columns(author: Author, stream: int, change: RenameColumn | DropColumn
     """Append what ALTER STREAM does to a column that nothing reads, or that is renamed."""
     state = author.state.streams[stream]
     position = Position(author.state.position.version + 1, 0).packed
-    terms = change, position, author.state.clock
+    schema, now = state.schema, author.state.clock
     if isinstance(change, RenameColumn):
-        schema = renamed(state.schema, *terms, 1000)
+        schema = renamed(schema, change, position, now, 1000)
     else:
-        schema = without(state.schema, column_of(state.schema, change.column), *terms)
+        schema = without(schema, column_of(schema, change.column), change, position, now)
     author.append(StreamAltered(stream, state.version + 1, schema))
     return schema
 
