@@ -64,13 +64,16 @@ class AsyncClient:
             targets_of(target), max_message_bytes, credentials
         )
 
-    async def define(self, sql: str) -> Definition:
+    async def define(self, sql: str, *, validate_only: bool = False) -> Definition:
         """Run one statement that creates, drops, grants or revokes.
+
+        With `validate_only` a CREATE STREAM is checked, and not run: the stream is the one that it
+        would make.
 
         Return what it defined; `ended` names what a DROP ended. Raises QueryProblem, which points
         at the place in the text.
         """
-        return await self._run(_flows.define(self._session, sql))
+        return await self._run(_flows.define(self._session, sql, validate_only))
 
     async def streams(self) -> list[Stream]:
         """Return the streams of the tenant that the caller may see."""

@@ -65,9 +65,13 @@ def call(
     )
 
 
-def define(session: Session, sql: str) -> Flow[Definition]:
-    request = pb.DefineRequest(tenant=session.tenant, owner=session.owner, sql=sql)
-    reply, _ = yield from call(session, "Define", request, Repeat.HARMFUL)
+def define(session: Session, sql: str, validate_only: bool = False) -> Flow[Definition]:
+    subject = {"tenant": session.tenant, "owner": session.owner}
+    request = pb.DefineRequest(**subject, sql=sql, validate_only=validate_only)
+    repeat = Repeat.READ if validate_only else Repeat.HARMFUL
+    reply, _ = yield from call(session, "Define", request, repeat)
+    if validate_only:
+        return Definition.from_wire(reply)
     session.wrote(reply.position)
     definition = Definition.from_wire(reply)
     if definition.defined is not None:

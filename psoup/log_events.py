@@ -60,7 +60,7 @@ EVENTS: Mapping[str, str] = {
     "Delta's jars are in %s.": "jars-ready",
     "a step failed; going back to the last epoch to try again": "step-failed",
     "a task failed (%s); trying it again with new indexes": "task-failed",
-    "a unit of work failed": "unit-failed",
+    "a unit of work failed: %s\n%s": "unit-failed",
     "undid what an unfinished step had written": "step-undone",
     "could not read ahead: %s": "read-ahead-failed",
     "deleting %s": "file-deleted",

@@ -9,12 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
+import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from psoup.escaping import escaped, escaped_json
 from psoup.log_events import EVENTS
@@ -89,6 +93,46 @@ def event_of(record: logging.LogRecord) -> str:
     return getattr(record, "event", "") or EVENTS.get(str(record.msg), UNNAMED)
 
 
+# The store that this process serves; empty until it is open.
+_store_id = ""
+
+
+def name_store(store_id: str) -> None:
+    """Name the store in the lines for programs from now on."""
+    global _store_id
+    _store_id = store_id
+
+
+# Errors of Python and Arrow whose messages may quote a value of a row.
+_QUOTING = (ValueError, TypeError, LookupError, ArithmeticError)
+_OWN_PACKAGES = ("psoup", "querystem", "datastem", "results", "client_sdk")
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the traceback of an error, without messages that may quote a value of a row."""
+    shown = traceback.TracebackException.from_exception(error)
+    for part, cause in _chain(shown, error):
+        is_own = type(cause).__module__.partition(".")[0] in _OWN_PACKAGES
+        if isinstance(cause, _QUOTING) and not is_own:
+            part._str = "(its message may quote a value of a row)"  # type: ignore[attr-defined]
+    return "".join(shown.format())
+
+
+def _chain(
+    shown: traceback.TracebackException | None, error: BaseException | None
+) -> Iterator[tuple[traceback.TracebackException, BaseException]]:
+    """Yield an error and those that led to it, each with what is shown of it."""
+    while shown is not None and error is not None:
+        yield shown, error
+        for part, inner in zip(
+            shown.exceptions or (), getattr(error, "exceptions", ()), strict=False
+        ):
+            yield from _chain(part, inner)
+        is_cause = shown.__cause__ is not None
+        shown = shown.__cause__ if is_cause else shown.__context__
+        error = error.__cause__ if is_cause else error.__context__
+
+
 class TextFormatter(logging.Formatter):
     """Writes records as one line each, but for a traceback below."""
 
@@ -97,6 +141,9 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         return escaped(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return trace_of(ei[1]).rstrip("\n") if ei[1] is not None else ""
 
 
 class JsonFormatter(logging.Formatter):
@@ -110,12 +157,14 @@ class JsonFormatter(logging.Formatter):
             "event": event_of(record),
             "message": record.getMessage(),
             "logger": record.name,
+            "store": _store_id,
+            "server": f"{socket.gethostname()}/{os.getpid()}",
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            kind, error, trace = record.exc_info
+            kind, error, _ = record.exc_info
             fields["error.type"] = kind.__name__
-            fields["error.stack"] = "".join(traceback.format_exception(kind, error, trace))
+            fields["error.stack"] = trace_of(error)
         return escaped_json(json.dumps(fields, ensure_ascii=False, default=str))
 
 

@@ -292,5 +292,5 @@ def setup(connection: Connection, file: Path, names: tuple[str, ...], print_: bo
 
 async def _setup(settings: SourceSettings) -> str:
     async with settings.store.client() as client:
-        stream = await source_stream(client, settings)
+        stream = await source_stream(client, settings, validate_only=True)
         return make_connector(Context(settings, stream, client)).setup()

@@ -147,21 +147,24 @@ def _engine(status: StoreStatus) -> str:
     """
     engine = status.engine
     if engine is None:
-        return _progress(status, "up to date")
+        return _progress(status, "up to date", _NEVER_RAN)
     if engine.running:
         return f"process {engine.pid} on {engine.host}; {_progress(status, 'up to date')}"
     if not status.epoch and not engine.seen_at:
-        return _NEVER_RAN
+        return _progress(status, "", _NEVER_RAN)
     last_seen = f" since {engine.seen_at} (process {engine.pid} on {engine.host})"
     none = f"none is running{last_seen if engine.seen_at else ''}: answers are computed on the spot"
     return f"{none}; {_progress(status, 'every row is in it')}"
 
 
-def _progress(status: StoreStatus, level: str) -> str:
+def _progress(status: StoreStatus, level: str, none: str = "no epoch yet") -> str:
+    behind = ""
+    if status.behind_rows:
+        seconds = status.behind.total_seconds()
+        behind = f"{counted(status.behind_rows, 'row')}, {seconds:.1f} s behind"
     if not status.epoch:
-        return "no epoch yet" if status.engine else _NEVER_RAN
-    behind = f"{counted(status.behind_rows, 'row')}, {status.behind.total_seconds():.1f} s behind"
-    return f"epoch {status.epoch} of {status.epoch_at}; {behind if status.behind_rows else level}"
+        return f"{none}; {behind}" if behind else none
+    return f"epoch {status.epoch} of {status.epoch_at}; {behind or level}"
 
 
 def _mebibytes(count: int) -> str:

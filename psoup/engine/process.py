@@ -232,6 +232,7 @@ def _run(options: argparse.Namespace, ending: threading.Event, manager: ServiceM
     except ValueError as error:
         raise EngineError(str(error)) from None
     store = Store.open(options.store, create=True)
+    process_log.name_store(store.id)
     lock = EngineLock(store.root)
     if not options.standby:
         # Before Spark, which takes seconds to start, so that a second engine fails at once.

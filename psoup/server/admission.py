@@ -217,6 +217,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                         "tenant": tenant,
                         "owner": owner,
                         "rows": 0 if call is None else call.row_count,
+                        "bytes": 0 if call is None else call.byte_count,
                         "computed": 0 if call is None else call.computed_rows,
                         "door": door,
                         **trace_fields,
@@ -249,7 +250,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                                 await anext(requests), _second(method, call, context)
                             )
                             ending.code = _OK
-                            return response
+                            return _counted(response, call, method, context)
                 except grpc.aio.BaseError:
                     raise
                 except Exception as error:
@@ -265,7 +266,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                     responses = self._responses(method, handler, call, context)
                     async with aclosing(responses):
                         async for response in responses:
-                            yield response
+                            yield _counted(response, call, method, context)
                     ending.code = _OK
                 except grpc.aio.BaseError:
                     raise
@@ -319,6 +320,7 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         while (message := await _next_message(context, call)) is not END_OF_MESSAGES:
             request = None
             hold = call.hold = self._room.hold(call.shown_tenant or call.peer)
+            call.byte_count += len(message)
             try:
                 hold.arrive(len(message))
                 if method not in _ALWAYS:
@@ -367,6 +369,16 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             if promised:
                 raise garbled()
             raise BadRequest("the call came without a request")
+
+
+def _counted(response: Any, call: Call, method: str, context: Context) -> Any:
+    """Return a response of this service, whose bytes are counted for its call: for gRPC encoded,
+    which `serialize` does not do again."""
+    if not method.startswith(_SERVICE):
+        return response
+    content = response if isinstance(response, bytes) else response.SerializeToString()
+    call.byte_count += len(content)
+    return response if isinstance(context, OtherDoor) else content
 
 
 async def _next_message(context: Context, call: Call) -> Any:

@@ -57,7 +57,8 @@ class Call:
     of the message at hand, and `arrow` is its Arrow batch if that was left unparsed; the messages
     of a call are handled one after the other. `registration` is the one that its work is counted
     for at present, or None. `queued_seconds` is how long it waited for turns and memory.
-    `row_count` are the rows of its answer or batches, `computed_rows` those computed on the spot.
+    `row_count` are the rows of its answer or batches, `computed_rows` those computed on the spot,
+    `byte_count` the bytes of its messages both ways.
     `answer_form` and `batch_form` are None for messages of the wire.
     """
 
@@ -77,6 +78,7 @@ class Call:
         self.queued_seconds = 0.0
         self.row_count = 0
         self.computed_rows = 0
+        self.byte_count = 0
         self.trace: CallTrace | None = None
 
     @contextmanager

@@ -71,6 +71,7 @@ class Server:
         tls = settings.identity.tls
         self._certificates = None if tls is None else ServerCertificates(tls)
         store = Store.open(settings.store, create=True, sync=settings.durability == "fsync")
+        process_log.name_store(store.id)
         self.core = Core(store, settings)
         self.core.tracing = open_tracing("server")
         self.admission = Admission(self.core)

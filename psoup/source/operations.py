@@ -37,11 +37,13 @@ class Checked:
 async def check_source(settings: SourceSettings) -> Checked:
     """Connect to the store and to the source, and read a few rows. Publishes nothing."""
     async with settings.store.client() as client:
-        stream = await source_stream(client, settings)
+        stream = await source_stream(client, settings, validate_only=True)
         check_heartbeat(settings, stream)
         await check_aside(client, settings)
         connector = make_connector(Context(settings, stream, client))
         lines = await asyncio.to_thread(connector.check)
+        if not stream.id:
+            lines = [*lines, f"there is no stream {stream.name} yet; run creates it"]
         records = await source_records(client, settings.name)
         piece = await asyncio.to_thread(connector.sample, records)
         table = stream.schema.empty_table() if piece is None else piece.table
@@ -136,7 +138,7 @@ async def lag_of(
     if it is not of one publisher.
     """
     async with settings.store.client() as client:
-        stream = await source_stream(client, settings)
+        stream = await source_stream(client, settings, validate_only=True)
         records = await source_records(client, settings.name)
         connector = make_connector(Context(settings, stream, client))
         lags = await asyncio.to_thread(connector.lag, records)

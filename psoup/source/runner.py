@@ -32,8 +32,12 @@ async def source_records(client: AsyncClient, name: str) -> Records:
     return {record.name: record async for record in publishers}
 
 
-async def source_stream(client: AsyncClient, settings: SourceSettings) -> Stream:
-    """Return the stream of a source; create it if it is missing and the settings say how."""
+async def source_stream(
+    client: AsyncClient, settings: SourceSettings, *, validate_only: bool = False
+) -> Stream:
+    """Return the stream of a source; create it if it is missing and the settings say how. With
+    `validate_only` return the one that would be created, whose id is 0.
+    """
     try:
         return await client.stream(settings.stream)
     except NotFound:
@@ -42,6 +46,11 @@ async def source_stream(client: AsyncClient, settings: SourceSettings) -> Stream
                 f"there is no stream {settings.stream}: create it, or let the source do so with "
                 'create = "CREATE STREAM …"'
             ) from None
+    if validate_only:
+        planned = (await client.define(settings.create, validate_only=True)).stream
+        if planned is None or planned.name != settings.stream:
+            raise BadSettings(f"create: the statement does not create {settings.stream}")
+        return planned
     await client.define(settings.create)
     return await client.stream(settings.stream)
 

@@ -125,16 +125,18 @@ ACCESS_COMPARED: Access
 ACCESS_EVALUATED: Access
 
 class DefineRequest(_message.Message):
-    __slots__ = ("tenant", "owner", "sql", "checksum")
+    __slots__ = ("tenant", "owner", "sql", "validate_only", "checksum")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     owner: str
     sql: str
+    validate_only: bool
     checksum: int
-    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., checksum: _Optional[int] = ...) -> None: ...
+    def __init__(self, tenant: _Optional[str] = ..., owner: _Optional[str] = ..., sql: _Optional[str] = ..., validate_only: _Optional[bool] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class DefineResponse(_message.Message):
     __slots__ = ("stream", "position", "notes", "view", "ended", "function")

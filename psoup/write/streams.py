@@ -40,9 +40,13 @@ class Define:
     nbytes: int = HEADER_BYTES
     chain: Chain | None = None
 
+    def check(self, state: State) -> None:
+        """Raise what the proposal is refused with."""
+        check_free(state, self.tenant, self.schema.name)
+        check_objects(state, "streams", self.tenant, self.owner)
+
     def propose(self, draft: CommitDraft) -> tuple[StreamState, Position]:
-        check_free(draft.state, self.tenant, self.schema.name)
-        check_objects(draft.state, "streams", self.tenant, self.owner)
+        self.check(draft.state)
         stream_id = new_id(draft.state)
         position = draft.append(self.tenant, self.owner, StreamCreated(stream_id, self.schema))
         return draft.state.streams[stream_id], position

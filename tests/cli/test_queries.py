@@ -243,6 +243,7 @@ def test_status_for_people_and_programs() -> None:
     output = CliRunner().invoke(cli, ["status"], obj=status(0)).stdout
     assert "store abc" in output
     assert "has never run" in output
+    assert "1,234 rows" in CliRunner().invoke(cli, ["status"], obj=status(0, 1234)).stdout
     assert "1,234 rows" in CliRunner().invoke(cli, ["status"], obj=status(3, 1234)).stdout
     found = json.loads(CliRunner().invoke(cli, ["status", "--json"], obj=status(3)).stdout)
     assert found["epoch"] == 3

@@ -6,14 +6,26 @@ import ast
 import io
 import json
 import logging
+import os
 import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from psoup import process_log
 from psoup.log_events import EVENTS
-from psoup.process_log import Flood, JsonFormatter, LogSettings, event_of, parse_calls, start_log
+from psoup.process_log import (
+    Flood,
+    JsonFormatter,
+    LogSettings,
+    TextFormatter,
+    event_of,
+    parse_calls,
+    start_log,
+)
+from psoup.store import StoreError
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -52,8 +64,8 @@ def record(message: str, *values: object, error: bool = False) -> logging.LogRec
     info = None
     if error:
         try:
-            raise ValueError("no\nway")
-        except ValueError:
+            raise RuntimeError("no\nway")
+        except RuntimeError:
             info = sys.exc_info()
     return logging.LogRecord("psoup.server", logging.WARNING, "", 0, message, values, info)
 
@@ -66,9 +78,43 @@ def test_json_is_one_line_with_a_stable_name() -> None:
     fields = json.loads(line)
     assert fields["event"] == "append-failed" and fields["level"] == "warning"
     assert fields["message"] == "could not append to the log: a\nb\u202e"
-    assert fields["ts"].endswith("Z") and fields["error.type"] == "ValueError"
+    assert fields["ts"].endswith("Z") and fields["error.type"] == "RuntimeError"
     assert "no\nway" in fields["error.stack"]
     assert json.loads(JsonFormatter().format(record("words of others")))["event"] == "unnamed"
+
+
+def test_messages_that_may_quote_a_value_are_left_out() -> None:
+    secret = "Annabella-Zyx"
+
+    def failing() -> None:
+        try:
+            pa.array([secret]).cast(pa.int64())
+        except pa.ArrowInvalid as cause:
+            raise OSError("the disk is full") from cause
+
+    try:
+        failing()
+    except OSError:
+        info = sys.exc_info()
+    try:
+        raise ExceptionGroup("both", [KeyError(secret), UnicodeError(secret), StoreError("known")])
+    except ExceptionGroup:
+        group = sys.exc_info()
+    for error in (info, group):
+        values = ("warning", logging.WARNING, "", 0, "unexpected error %s", ("x",), error)
+        for formatter in (JsonFormatter(), TextFormatter()):
+            line = formatter.format(logging.LogRecord(*values))
+            assert secret not in line and "may quote a value" in line
+            assert "ArrowInvalid" in line or "KeyError" in line
+            assert "the disk is full" in line or "known" in line
+
+
+def test_every_line_names_its_store_and_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_log, "_store_id", "")
+    assert json.loads(JsonFormatter().format(record("words")))["store"] == ""
+    process_log.name_store("abc")
+    fields = json.loads(JsonFormatter().format(record("words")))
+    assert fields["store"] == "abc" and fields["server"].endswith(f"/{os.getpid()}")
 
 
 def test_a_flood_of_one_kind_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,10 @@ def test_a_planted_secret_is_in_no_line(tmp_path: Path) -> None:
     assert {"Publish", "Invoke", "Ask", "Status"} <= calls
     (rows, *_) = [line["rows"] for line in lines if line.get("method") == "Publish"]
     assert rows == 1
+    (size, *_) = [line["bytes"] for line in lines if line.get("method") == "Publish"]
+    assert size > len(_VALUE)
+    assert len({(line["store"], line["server"]) for line in lines if line["store"]}) == 1
+    assert len({line["server"] for line in lines}) == 1
     (computed, *_) = [line["computed"] for line in lines if line.get("method") == "Ask"]
     assert computed == 1
     assert any(line["event"] == "refused" for line in lines)

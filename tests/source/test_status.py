@@ -49,3 +49,29 @@ def test_files_that_wait_are_shown(sources: Sources) -> None:
     assert "needs no statements" in run("setup", file, "--print")
     (sources.folder / "a.csv").unlink()
     assert "nothing of f waits" in run("skip", file, "f", "--to", "latest")
+
+
+@pytest.mark.process
+def test_what_only_looks_creates_no_stream(sources: Sources) -> None:
+    (sources.folder / "a.csv").write_text("k,at\n1,2026-01-05T09:00:00Z\n")
+
+    def write(create: str, stream: str = "made") -> None:
+        lines = f'files = "*.csv"\nstream = "{stream}"\ncreate = "{create}"\n'
+        sources.write(f"[sources.f]\n{lines}")
+
+    def run(command: str, *more: str) -> str:
+        return CliRunner().invoke(cli, ["source", command, str(sources.file), *more]).output
+
+    write("CREATE STREAM made (k BIGINT, at TIMESTAMP) ORDERED BY at")
+    assert "needs no statements" in run("setup", "--print")
+    assert "never run" in run("status")
+    sources.wait_for(lambda: "2026-01-05" in run("check"))
+    assert "there is no stream made yet; run creates it" in run("check")
+    assert not sources.client.streams()
+    write("CREATE STREAM other (k BIGINT)")
+    assert "create: the statement does not create made" in run("check")
+    write("CREATE STREAM made (k BIGIN)")
+    assert "BIGIN" in run("check")
+    write("DROP STREAM made")
+    assert "only CREATE STREAM can be checked" in run("check")
+    assert not sources.client.streams()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,7 +51,9 @@ def result_or_reason(
         raise
     except Exception as error:
         if not job.trial:
-            log.exception("a unit of work failed")
+            # Without the message: this runs in a worker, whose log is Spark's.
+            stack = "".join(traceback.format_tb(error.__traceback__))
+            log.error("a unit of work failed: %s\n%s", reason_of(error), stack)
         return reason_of(error)
 
 

@@ -18,7 +18,7 @@ from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import check_name, check_text
 from psoup.server.wire.describing import ended_message, stream_message, view_message
-from psoup.store import Position, State, StreamState, ViewState, views_over
+from psoup.store import START, Position, State, StreamState, ViewState, views_over
 from psoup.store.state.access import Grant
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.alterations import Alter, alteration_notes
@@ -75,6 +75,8 @@ async def define(core: Core, call: Call, request: pb.DefineRequest) -> pb.Define
     check_text(request.sql, settings)
     parse = partial(parse_statement, max_columns=settings.columns, max_text=settings.query_bytes)
     statement = await core.in_thread(call, parse, request.sql)
+    if request.validate_only:
+        return await _validated(core, acting, statement)
     defined = await _run(core, call, acting, request.sql, statement)
     state = core.follower.state
     response = pb.DefineResponse(
@@ -102,12 +104,8 @@ async def _run(core: Core, call: Call, acting: Acting, sql: str, statement: Stat
     state, tenant, owner = core.follower.state, acting.tenant, acting.owner
     acting.check_owner(state)
     match statement:
-        case CreateStream(schema):
-            acting.demand(state)
-            if schema.source:
-                schema = replace(schema, source_owner=schema.source_owner or owner)
-                check_name(schema.source_owner, "owner")
-            return Defined(*await core.submit(call, Define(tenant, owner, schema)))
+        case CreateStream():
+            return Defined(*await core.submit(call, _stream_proposal(state, acting, statement)))
         case CreateView():
             acting.demand(state)
             return Defined(*await _create_view(core, call, acting, sql, statement))
@@ -138,6 +136,34 @@ async def _run(core: Core, call: Call, acting: Acting, sql: str, statement: Stat
             return Defined(stream, position, notes=(erasure_note(stream.schema, count),))
         case GrantActions():
             return Defined(None, await _grant(core, call, acting, statement))
+
+
+def _stream_proposal(state: State, acting: Acting, statement: CreateStream) -> Define:
+    """Raise PermissionDenied, BadRequest."""
+    acting.demand(state)
+    schema = statement.schema
+    if schema.source:
+        schema = replace(schema, source_owner=schema.source_owner or acting.owner)
+        check_name(schema.source_owner, "owner")
+    return Define(acting.tenant, acting.owner, schema)
+
+
+async def _validated(core: Core, acting: Acting, statement: Statement) -> pb.DefineResponse:
+    """Return the stream that a statement would create. Raise what running it would raise."""
+    if not isinstance(statement, CreateStream):
+        raise BadRequest(
+            "only CREATE STREAM can be checked without being run",
+            reason="NOT_YET",
+            field="validate_only",
+        )
+    await core.follower.catch_up()
+    state = core.follower.state
+    acting.check_owner(state)
+    proposal = _stream_proposal(state, acting, statement)
+    proposal.check(state)
+    stream = StreamState(0, acting.tenant, acting.owner, proposal.schema, START)
+    message = stream_message(core.follower.view, stream, acting)
+    return pb.DefineResponse(stream=message, notes=statement.notes)
 
 
 async def _alter(core: Core, call: Call, acting: Acting, statement: AlterStream) -> Defined:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from psoup import lifeline
+from psoup import lifeline, process_log
 from psoup.addresses import bound_socket
 from psoup.processes import Backoff, Child, PrintLine
 from psoup.reloading import ReloadableOptions, hangup_reloads
@@ -26,6 +26,7 @@ from psoup.server.group.counts import GroupCounts, make_table
 from psoup.server.group.membership import OPTION, Membership
 from psoup.server.settings import Settings
 from psoup.service_manager import ServiceManager
+from psoup.store import Store
 
 log = logging.getLogger("psoup.server")
 
@@ -115,6 +116,7 @@ class Group:
                     member.start()
                 if not all(map(self._wait_ready, starting)):
                     return 0 if self.stopping.is_set() else 1
+            process_log.name_store(Store.open(settings.store).id)
             print(*self._ready_lines, sep="\n", flush=True)
             self._manager.ready()
             while not self.stopping.wait(_POLL_SECONDS):

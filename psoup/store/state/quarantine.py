@@ -8,9 +8,11 @@ when an operator releases it, or with its last registration.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 PREDICATE, COMPOSITE = "predicate", "composite"
 REASON_CHARACTERS = 300
@@ -84,6 +86,24 @@ EMPTY_QUARANTINE = Quarantine()
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error as one line of printable ASCII, since it may quote what a caller sent."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    """Return the kind of an error and where it was raised, as one line of printable ASCII. Its
+    message is left out, since it may quote a value of a row."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _own_path(frame)]
+    text = type(error).__name__
+    if own:
+        text += f" in {_own_path(own[-1])}, line {own[-1].lineno}"
+    if frames and (not own or frames[-1] is not own[-1]):
+        text += f", by {Path(frames[-1].filename).name}"
     return text.encode("unicode_escape").decode()[:REASON_CHARACTERS]
+
+
+def _own_path(frame: traceback.FrameSummary) -> str:
+    """Return the path of a frame within the product; empty for code of others."""
+    parts = Path(frame.filename).parts
+    places = [place for place, part in enumerate(parts) if part in _OWN_FOLDERS]
+    return "/".join(parts[places[-1] :]) if places else ""
+
+
+# Of the innermost folder of them that a file is in: psoup/store/…, not …/psoup/checkout/….
+_OWN_FOLDERS = ("psoup", "querystem", "datastem", "results")

@@ -58,7 +58,8 @@ def test_each_pull_appends_what_changed(place: Place, pull: Pull) -> None:
     assert tags(pull) == [("+", 99.0), ("u", 95.0), ("u", odd), ("-", odd)]
     assert [row["_why"] for row in lines] == ["new", "changed", "changed", "ended"]
     assert [row["_number"] for row in lines] == sorted(row["_number"] for row in lines)
-    assert lines[0]["_at"] < lines[1]["_at"]
+    # Another test may have moved the clock of the log ahead: NOW stands still until then.
+    assert lines[0]["_at"] <= lines[1]["_at"]
     if "_old" in lines[1]:
         assert lines[1]["_old"] == {"room": "a", "temp": 99.0}
 
