@@ -2,7 +2,8 @@
 
 An offset says how far a query has come, and how many rows its batch has:
 
-    {"stream": 3, "row": 25000, "rows": 100, "now": 1763454612000000, "position": "0a1f…"}
+    {"stream": 3, "row": 25000, "rows": 100, "now": 1763454612000000, "position": "0a1f…",
+     "missing": 0}
 
 The rows of a stream without a KEY never change; they only leave, by RETAIN or ERASE. So a batch
 that is read again is the same one if it has as many rows as its offset says. If it has fewer, the
@@ -47,6 +48,7 @@ class StreamOffset:
 
     `now` is an instant in microseconds that NOW of the stream had reached when the next row came,
     or None. `position` is that of the store; a server must have reached it to read the batch.
+    `missing` counts the row ids so far that had no row when their batch was planned.
     """
 
     stream: int
@@ -54,6 +56,7 @@ class StreamOffset:
     rows: int = 0
     now: int | None = None
     position: str = ""
+    missing: int = 0
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> StreamOffset:
@@ -161,12 +164,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._fails:
             self._check_retention(stream, begin, end, look)
         instants = [instant for instant in (begin.now, look.newest) if instant is not None]
-        return StreamOffset(stream.id, end, look.rows, max(instants, default=None), look.position)
+        now = max(instants, default=None)
+        missing = begin.missing + end - begin.row - look.rows
+        return StreamOffset(stream.id, end, look.rows, now, look.position, missing)
 
     def _check_retention(self, stream: Stream, begin: StreamOffset, end: int, look: _Look) -> None:
         """Raise DataLoss if rows were accepted and left by RETAIN since the offset `begin`.
 
-        Rows that came too late for RETAIN are missing, too. They never were in any answer.
+        Rows that came too late for RETAIN are missing, too. They never were in any answer. Late
+        ones that left earlier than others of their time can't be told from these: `missing` of the
+        offset counts both.
         """
         since = begin.now
         if self._idle is not None and self._idle[0] == begin.row:

@@ -122,6 +122,26 @@ def test_a_column_that_is_renamed_while_a_query_runs(
     assert dropped.value.detail.hint == "k was dropped from s"
 
 
+def test_late_rows_that_leave_unread_are_counted(client: Client, make_reader: MakeReader) -> None:
+    client.define("CREATE STREAM s (k BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 1 HOUR")
+    publish(client, 0, at=timedelta(minutes=60))
+    reader = make_reader()
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ALL)
+    assert batch(reader, start, first) == [0]
+    # It is late, and in answers; then it leaves, before NOW has moved by RETAIN.
+    publish(client, 1, at=timedelta(minutes=30))
+    assert len(client.ask("SELECT k FROM s").rows) == 2
+    publish(client, 2, at=timedelta(minutes=100))
+    second = reader.latestOffset(first, ALL)
+    assert batch(reader, first, second) == [2] and second["missing"] == 1
+    publish(client, 3, at=timedelta(minutes=101))
+    assert reader.latestOffset(second, ALL)["missing"] == 1
+    # A checkpoint of an earlier version does not count.
+    del second["missing"]
+    assert make_reader().latestOffset(second, ALL)["missing"] == 0
+
+
 def test_limits_and_what_is_available(client: Client, make_reader: MakeReader) -> None:
     client.define("CREATE STREAM s (k BIGINT)")
     publish(client, *range(10))
@@ -162,6 +182,7 @@ def test_rows_that_left_stop_the_query(client: Client, make_reader: MakeReader) 
     publish(client, 3, at=timedelta(minutes=1))
     late = reader.latestOffset(planned, ALL)
     assert batch(reader, planned, late) == [3]
+    assert (planned["missing"], late["missing"]) == (0, 1)
     (task,) = reader.partitions(start, planned)
     # The query is away: 4 comes and leaves, and what was planned leaves, too.
     publish(client, 4, at=timedelta(minutes=2))
