@@ -126,8 +126,8 @@ def _whole_stream(
         message.policies.extend(
             policy_sql(policy.name, schema.name, policy.text) for policy in policies
         )
-    if schema.retain is not None:
-        message.retain.CopyFrom(from_duration(schema.retain))
+    if schema.retention is not None:
+        message.retain.CopyFrom(from_duration(schema.retention))
     if now is not None:
         message.now.CopyFrom(from_instant(now))
     return message

@@ -1,6 +1,6 @@
 """Conditions that depend on NOW, set apart from predicates, which are matched once for all NOW.
 
-What a query over one stream says of NOW is left to its leg (`Leg.when`). What a FROM of several
+What a query over one stream says of NOW is left to its leg (`Leg.moment`). What a FROM of several
 items says of NOW is decided after they are joined (`From.where`): so a join stays the same at every
 NOW, and the engine can find its combinations ahead.
 """
@@ -34,12 +34,12 @@ def _leg(leg: Leg) -> Leg:
             hint="write the REFRESH at the end of the query",
         )
     factors = conjuncts(leg.where)
-    when = all_of([factor for factor in factors if uses_now(factor)])
+    moment = all_of([factor for factor in factors if uses_now(factor)])
     remaining = [factor for factor in factors if not uses_now(factor)]
     # The predicate keeps out rows that no NOW shows, so that an interval always has its ends.
-    for instant in instants_of(when):
+    for instant in instants_of(moment):
         remaining.append(negate(call(Op.IS_NULL, (instant,), BOOLEAN)))
-    return replace(leg, where=all_of(remaining), when=when)
+    return replace(leg, where=all_of(remaining), moment=moment)
 
 
 def _from(source: From) -> From:
