@@ -51,7 +51,7 @@ WINDOWS: dict[str, Ends] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class Case:
     """A query, and what it answers given the rows that it is about."""
 
     sql: str
@@ -65,7 +65,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Bookings:
-    """All rows of the streams that were accepted, and the instant at which they are asked about."""
+    """All rows of the streams that were accepted, and the instant at which they are case about."""
 
     log: dict[str, Rows]
     now: int
@@ -133,29 +133,25 @@ def _both(all_: Bookings, ends: Ends) -> Rows:
 
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 2, 3))]
 ALL_WINDOWS = tuple(WINDOWS)
-ASKED = [
-    Asked("SELECT id, room FROM bookings", _plain("bookings"), True, ALL_WINDOWS),
-    Asked("SELECT id, room FROM moved", _plain("moved"), True, ALL_WINDOWS),
-    Asked("SELECT id FROM bookings WHERE room < 3 ORDER BY starts DESC", _later, True, ALL_WINDOWS),
-    Asked("SELECT room, count(*) AS n FROM bookings GROUP BY room", _counts, windows=ALL_WINDOWS),
-    Asked("SELECT m.id, r.name FROM moved AS m, rooms AS r WHERE m.room = r.room", _named),
-    Asked(
+TEXTS = [
+    Case("SELECT id, room FROM bookings", _plain("bookings"), True, ALL_WINDOWS),
+    Case("SELECT id, room FROM moved", _plain("moved"), True, ALL_WINDOWS),
+    Case("SELECT id FROM bookings WHERE room < 3 ORDER BY starts DESC", _later, True, ALL_WINDOWS),
+    Case("SELECT room, count(*) AS n FROM bookings GROUP BY room", _counts, windows=ALL_WINDOWS),
+    Case("SELECT m.id, r.name FROM moved AS m, rooms AS r WHERE m.room = r.room", _named),
+    Case(
         "SELECT r.name FROM rooms AS r LEFT JOIN moved AS m ON m.room = r.room WHERE m.id IS NULL",
         _free,
     ),
-    Asked("SELECT name FROM rooms WHERE room NOT IN (SELECT room FROM moved)", _free),
-    Asked(
-        "SELECT a.id AS a, b.id AS b FROM bookings AS a, moved AS b WHERE a.room = b.room", _both
-    ),
-    Asked(
-        "SELECT q.id, q.room FROM (SELECT id, room FROM bookings) AS q", _plain("bookings"), True
-    ),
-    Asked(
+    Case("SELECT name FROM rooms WHERE room NOT IN (SELECT room FROM moved)", _free),
+    Case("SELECT a.id AS a, b.id AS b FROM bookings AS a, moved AS b WHERE a.room = b.room", _both),
+    Case("SELECT q.id, q.room FROM (SELECT id, room FROM bookings) AS q", _plain("bookings"), True),
+    Case(
         "SELECT id, room FROM bookings UNION ALL SELECT id, room FROM moved WHERE FALSE",
         _plain("bookings"),
     ),
 ]
-CASES = [(text, ends, asked) for asked in ASKED for text, ends in asked.texts()]
+CASES = [(text, ends, case) for case in TEXTS for text, ends in case.texts()]
 
 
 class BookedLife(Life):
@@ -242,9 +238,9 @@ async def test_an_answer_has_the_rows_that_are_valid_in_its_window(
         for later in (0, HOUR, 3 * DAY):
             now = life.clock + later
             view = life.view(now)
-            for sql, ends, asked in CASES:
+            for sql, ends, case in CASES:
                 answer = life.answer(sql, view)
-                expected = asked.answer(life.all_at(now), ends)
+                expected = case.answer(life.all_at(now), ends)
                 is_ordered = "ORDER BY" in sql or "," not in sql
                 assert _sorted(answer) == _sorted(expected), (sql, later)
                 assert not is_ordered or [r.get("id") for r in answer] == [
@@ -256,8 +252,8 @@ async def test_an_answer_has_the_rows_that_are_valid_in_its_window(
     # As of earlier instants: what was booked then, and known then.
     view = life.view(life.clock)
     for instant in instants:
-        for sql, ends, asked in CASES:
-            expected = asked.answer(life.all_at(instant), ends)
+        for sql, ends, case in CASES:
+            expected = case.answer(life.all_at(instant), ends)
             assert _sorted(life.as_of(sql, view, instant)) == _sorted(expected), sql
     await life.core.stop()
     assert len(sizes) > 7
@@ -275,7 +271,7 @@ async def test_a_copy_offline_has_the_rows_of_every_instant(tmp_path: Path, seed
         life.clock += life.chance.choice([0, MINUTE, 50 * MINUTE, 20 * HOUR])
         life.read()
         view = life.view(life.clock)
-        for sql, ends, asked in CASES:
+        for sql, ends, case in CASES:
             copy = copies[sql]
             difference, chunk = life.difference(sql, view, marks[sql])
             if difference.whole:
@@ -289,11 +285,11 @@ async def test_a_copy_offline_has_the_rows_of_every_instant(tmp_path: Path, seed
             again, nothing = life.difference(sql, view, mark)
             assert again.nothing and nothing.rows is None, sql
             slides = by_rows(life.maker.plan(view, Question.of_text(sql, view.state)))
-            assert slides == asked.slides, sql
+            assert slides == case.slides, sql
             assert visible(copy, now) == life.answer(sql, view), sql
             until = difference.good_until
             for later in (1, 30 * MINUTE, HOUR, DAY, 3 * DAY):
                 if slides or until is None or now + later < until:
-                    expected = asked.answer(life.all_at(now + later), ends)
+                    expected = case.answer(life.all_at(now + later), ends)
                     assert _sorted(visible(copy, now + later)) == _sorted(expected), (sql, later)
     await life.core.stop()

@@ -50,9 +50,9 @@ def test_a_copy_offline_is_the_answer_of_every_instant(store: InsideStore, copie
             if not copies["counted"].state.fresh(store.now()):
                 copies.sync(store.client, only=["counted"])
             for name, handle in handles.items():
-                shown = copies[name].rows()
-                assert shown == store.client.invoke(handle).rows, (name, first, seconds)
-                sizes.add(len(shown))
+                copied = copies[name].rows()
+                assert copied == store.client.invoke(handle).rows, (name, first, seconds)
+                sizes.add(len(copied))
     assert len(sizes) > 4
 
 
