@@ -79,10 +79,12 @@ from querystem.language.statements.policies import (
     filled_policy,
     sample_policy,
 )
+from querystem.language.statements.renamed import policy_text, view_renames
 from querystem.language.statements.views import bind_view
 from querystem.language.syntax.window_checks import reaches_past
 from querystem.language.syntax.windows import bind_window, bring_window
 from querystem.language.templates.cache import TemplateCache
+from querystem.language.templates.moments import apart
 from querystem.language.templates.rows import BoundRows, bind_rows
 from querystem.language.templates.template import Template, bind_query, prepare
 from querystem.language.tokens.names import write_name
@@ -126,6 +128,7 @@ __all__ = [
     "UnknownParameter",
     "UnknownStream",
     "WindowProblem",
+    "apart",
     "bind_erase",
     "bind_function_definition",
     "bind_policy",
@@ -141,11 +144,13 @@ __all__ = [
     "leg_window_text",
     "parse_statement",
     "policy_sql",
+    "policy_text",
     "prepare",
     "reaches_past",
     "refresh_text",
     "sample_policy",
     "stream_sql",
+    "view_renames",
     "view_sql",
     "window_text",
     "write_name",

@@ -46,6 +46,7 @@ from querystem.language import (
     EraseRows,
     GrantActions,
     Statement,
+    apart,
     bind_function_definition,
     bind_policy,
     bind_query,
@@ -265,11 +266,12 @@ async def _create_policy(
         stream = streams.stream(statement.stream)
         # A condition that can't be evaluated would hide every row of the stream, so it is tried
         # first.
-        sample, zones = predicate_key(sample_policy(condition.where)), core.follower.state.zones
-        check_zones(zones_in([sample]), zones)
-        try_predicate(renewed(sample, zones), stream.schema.types)
+        zones = core.follower.state.zones
+        check_zones(zones_in([predicate_key(condition.where)]), zones)
+        where, _ = apart(sample_policy(condition.where))
+        try_predicate(renewed(predicate_key(where), zones), stream.schema.types)
         terms = tenant, owner, statement.name, statement.stream, stream.id
-        return DefinePolicy(*terms, statement.text, condition)
+        return DefinePolicy(*terms, statement.text, condition, stream.schema.altered_at)
 
     return await _submit_bound(core, call, acting, bound)
 
@@ -288,4 +290,4 @@ async def _submit_bound(
             continue
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal)
-    raise BadRequest("what the statement names was dropped and created again, over and over")
+    raise BadRequest("what the statement names was altered or dropped, over and over")
