@@ -66,8 +66,9 @@ def call(
 
 
 def define(session: Session, sql: str, validate_only: bool = False) -> Flow[Definition]:
-    subject = {"tenant": session.tenant, "owner": session.owner}
-    request = pb.DefineRequest(**subject, sql=sql, validate_only=validate_only)
+    request = pb.DefineRequest(
+        tenant=session.tenant, owner=session.owner, sql=sql, validate_only=validate_only
+    )
     repeat = Repeat.READ if validate_only else Repeat.HARMFUL
     reply, _ = yield from call(session, "Define", request, repeat)
     if validate_only:
