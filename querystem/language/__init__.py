@@ -78,6 +78,7 @@ from querystem.language.statements.policies import (
     filled_policy,
     sample_policy,
 )
+from querystem.language.statements.renamed import policy_text, view_renames
 from querystem.language.statements.views import bind_view
 from querystem.language.syntax.window_checks import reaches_past
 from querystem.language.syntax.windows import bind_window, bring_window
@@ -141,12 +142,14 @@ __all__ = [
     "leg_window_text",
     "parse_statement",
     "policy_sql",
+    "policy_text",
     "prepare",
     "reaches_past",
     "refresh_text",
     "sample_policy",
     "stream_sql",
     "timeless",
+    "view_renames",
     "view_sql",
     "window_text",
     "write_name",

@@ -27,7 +27,8 @@ class Calendar(Recharge):
     start, pace = to_micros(read_timestamp("2026-10-24 18:00")), 20 * MINUTE
     # With much AHEAD, since the world's clock jumps.
     streams = tuple(
-        sql.replace("60 SECONDS", "76 HOURS")
+        sql.replace(" AHEAD 1 HOUR", "")
+        .replace("60 SECONDS", "76 HOURS")
         .replace("30 SECONDS", "30 HOURS")
         .replace("ORDERED BY at", "ORDERED BY at AHEAD 30 DAYS")
         for sql in STREAMS

@@ -261,7 +261,7 @@ async def _create_policy(
         where, _ = apart(sample_policy(condition.where))
         try_predicate(predicate_key(where), stream.schema.types)
         terms = tenant, owner, statement.name, statement.stream, stream.id
-        return DefinePolicy(*terms, statement.text, condition)
+        return DefinePolicy(*terms, statement.text, condition, stream.schema.altered_at)
 
     return await _submit_bound(core, call, acting, bound)
 
@@ -276,4 +276,4 @@ async def _submit_bound(
         proposal = await core.in_thread(call, bind, acting.streams(core.follower.state))
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal)
-    raise BadRequest("what the statement names was dropped and created again, over and over")
+    raise BadRequest("what the statement names was altered or dropped, over and over")

@@ -116,9 +116,10 @@ async def register(
         composition = await _composition(core, call, streams, query)
         ready = [Prepared(request.client_key, parameters, query, composition)]
         terms = acting.tenant, acting.owner, streams.ids, request.sql, lease
-        proposal = RegisterAll(*terms, ready, request.replace, streams.view_ids)
-        # A stream or view that the text was bound to has ended in between: bind to the newest
-        # state.
+        bound_to = streams.view_ids, streams.altered_at
+        proposal = RegisterAll(*terms, ready, request.replace, *bound_to)
+        # A stream or view that the text was bound to has ended in between, or has other columns:
+        # bind to the newest state.
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal), query, streams
     raise _dropped_repeatedly()
@@ -190,17 +191,18 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
         if bound.pattern is not None:
             acting.demand_named(core.follower.state, bound.pattern, streams)
         parameters = to_json_many(values.columns, values.count)
+        bound_to = streams.view_ids, streams.altered_at
         zones = core.follower.state.zones
         if bound.form is not None:
             in_zones(read_shape(bound.form), zones)
             rows = ManyRows(values.client_keys, parameters, bound.keys)
             subject = tenant, owner, streams.bound.id, sql, lease
-            return RegisterRows(*subject, bound.form, rows, request.replace, streams.view_ids)
+            return RegisterRows(*subject, bound.form, rows, request.replace, *bound_to)
         written = [written_out(in_zones(query, zones)) for query in bound.queries]
         composed = (composition_of(query, streams.streams_of(query)) for query in written)
         ready = list(map(Prepared, values.client_keys, parameters, written, composed))
         terms_of_all = tenant, owner, streams.ids, sql, lease
-        return RegisterAll(*terms_of_all, ready, request.replace, streams.view_ids)
+        return RegisterAll(*terms_of_all, ready, request.replace, *bound_to)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
@@ -228,7 +230,7 @@ async def _reserve(core: Core, call: Call, arrow: Buffer | None) -> None:
 
 
 def _dropped_repeatedly() -> BadRequest:
-    return BadRequest("the stream was dropped and created again, over and over")
+    return BadRequest("the stream was altered, or dropped and created again, over and over")
 
 
 async def _terms(

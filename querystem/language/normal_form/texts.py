@@ -58,6 +58,9 @@ def expression_text(expression: Expression) -> str:
             return literal_text(value)
         case ColumnRef(name, _):
             return write_name(name)
+        case Parameter(name, type_) if name.startswith(f"{type_} "):
+            # A claim of a row policy, whose parameter has its type in front.
+            return f"CAST(claim({literal_text(name.removeprefix(f'{type_} '))}) AS {type_})"
         case Parameter(name, _):
             return f":{name}"
         case Now():
