@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from client_sdk._exceptions import ErrorDetail, NotComputable
@@ -170,8 +169,8 @@ class OwnQuery:
         places = [place for place, match in enumerate(is_match) if match]
         if self.query.leg.when == TRUE or visibility is None or not places:
             return begins, ends
-        intervals = visibility.interval(rows.take(pa.array(places)))
-        for place, begin, end in zip(places, *map(np.ndarray.tolist, intervals), strict=True):
+        first, until = visibility.interval(rows.take(pa.array(places)))
+        for place, begin, end in zip(places, first.tolist(), until.tolist(), strict=True):
             begins[place] = None if begin == SINCE_EVER else begin
             ends[place] = None if end == FOR_EVER else end
         return begins, ends
