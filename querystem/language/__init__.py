@@ -69,6 +69,7 @@ from querystem.language.statements.functions import (
     CreateFunction,
     DropFunction,
     bind_function_definition,
+    function_body,
     function_sql,
 )
 from querystem.language.statements.grants import GrantActions
@@ -138,6 +139,7 @@ __all__ = [
     "bring_window",
     "expression_text",
     "filled_policy",
+    "function_body",
     "function_sql",
     "leg_window_text",
     "parse_statement",

@@ -8,10 +8,9 @@ others once, when rows are queued.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -23,12 +22,11 @@ from client_sdk._wire.values import Column, Scalar
 from client_sdk.copies._file.tables import restored, stored
 from client_sdk.copies._overlay.own_rows import OwnRow, Windowing
 from client_sdk.copies._overlay.source import LAST_ROWS
-from client_sdk.copies._query.compute import bound_query, columns_of
+from client_sdk.copies._query.compute import bound_query, columns_of, zones_from
 from datastem.equality import key_digests
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
-from datastem.zones import ZoneRules, Zones
 from querystem.evaluate import project
 from querystem.expressions import TRUE, ColumnRef, Expression
 from querystem.expressions import columns_of as columns_in
@@ -37,6 +35,7 @@ from querystem.kernel import matches
 from querystem.ordering import sort_keys
 from querystem.query import Leg, Query
 from querystem.visibility import visibility_of
+from querystem.zones import texts_of, zones_in
 from results.region import leaving, visible
 from results.window import Bound, CountWindow, RowWindow, TimeWindow, with_rules
 
@@ -180,7 +179,7 @@ class OwnQuery:
         it. `zones` has the store's rules of time zones, as a shape has them.
         """
         ts = pa.array(instants, pa.int64()).to_numpy()
-        window = with_rules(self.query.leg.window, _zones_in(zones))
+        window = with_rules(self.query.leg.window, zones_from(zones))
         retain = None if self.schema.key else self.schema.retain
         if isinstance(window, TimeWindow):
             begins, ends = visible(window, ts, retain)
@@ -216,12 +215,6 @@ class OwnQuery:
             ids if _is_column(output.expression, "row_id") else stored(array, column)
             for output, array, column in series
         ]
-
-
-@lru_cache(maxsize=64)
-def _zones_in(zones: str) -> Zones:
-    rules = map(ZoneRules.from_json, json.loads(zones) if zones else ())
-    return {rule.name: rule for rule in rules}
 
 
 def _single_array(column: pa.ChunkedArray) -> pa.Array:
@@ -272,6 +265,8 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
         raise _refused("it is made of more than the rows of one stream")
     if query.has_now or visibility_of(query.leg.when) is None:
         raise _refused("it computes with NOW in another way than by limits of columns")
+    if zones_in(texts_of(query)):
+        raise _refused("it computes with a time zone, whose rules come with the copy")
     if query.refresh is not None:
         raise _refused("it has REFRESH, so that edits are not in it before a refresh point")
     if not slides(query) and not base_rows:
