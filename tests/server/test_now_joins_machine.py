@@ -10,6 +10,7 @@ from hypothesis.stateful import MultipleResults, multiple, rule
 
 from datastem.instants import format_instant
 from querystem.language import bind_query
+from querystem.query import Query
 from tests.server.test_several_sync_machine import _LATER, SeveralRecharge, _AskedSeveral
 from tests.server.test_sync_machine import Recharge, Standing
 from tests.support.server.several_world import SEEDS, SeveralAsked
@@ -72,7 +73,7 @@ class PresentJoins(SeveralRecharge):
                 answer = copy.answer(now if copy.slides else copy.now)
                 question.written.check(naive.answer, answer, f"{step} later")
 
-    def _bound(self, text: str, now: int | None = None):  # type: ignore[no-untyped-def]
+    def _bound(self, text: str, now: int | None = None) -> Query:
         """Return the query of a text, with an instant in the place of NOW in its conditions."""
         if now is not None:
             instant = f"TIMESTAMP '{format_instant(now)}'"
