@@ -263,6 +263,8 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
     """Raise NotComputable if the store alone can tell what own rows do to the answer."""
     if not isinstance(query.source, Leg) or query.leg.as_of is not None:
         raise _refused("it is made of more than the rows of one stream")
+    if query.leg.valid is not None:
+        raise _refused("its rows come and go by their validity, which own edits may change")
     if query.has_now or visibility_of(query.leg.when) is None:
         raise _refused("it computes with NOW in another way than by limits of columns")
     if zones_in(texts_of(query)):

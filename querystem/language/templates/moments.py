@@ -1,6 +1,6 @@
 """Conditions that depend on NOW, set apart from predicates, which are matched once for all NOW.
 
-What a query over one stream says of NOW is left to its leg (`Leg.when`). What a FROM of several
+What a query over one stream says of NOW is left to its leg (`Leg.moment`). What a FROM of several
 items says of NOW is decided after they are joined (`From.where`): so a join stays the same at every
 NOW, and the engine can find its combinations ahead.
 """
@@ -33,8 +33,8 @@ def _leg(leg: Leg) -> Leg:
             None,
             hint="write the REFRESH at the end of the query",
         )
-    where, when = apart(leg.where)
-    return replace(leg, where=where, when=when)
+    where, moment = apart(leg.where)
+    return replace(leg, where=where, moment=moment)
 
 
 def apart(condition: Expression) -> tuple[Expression, Expression]:
@@ -57,10 +57,10 @@ def timeless(query: Query) -> tuple[Query, Visibility | None]:
     assert isinstance(source, From)
     if not uses_now(source.where):
         return query, None
-    where, _ = apart(source.where)
-    instants = [Output(f"#{n}", each) for n, each in enumerate(instants_of(source.where))]
+    where, when = apart(source.where)
+    instants = [Output(f"#{n}", each) for n, each in enumerate(instants_of(when))]
     bare = replace(query, source=replace(source, where=where), outputs=(*query.outputs, *instants))
-    return bare, visibility_of(source.where)
+    return bare, visibility_of(when)
 
 
 def _from(source: From) -> From:
