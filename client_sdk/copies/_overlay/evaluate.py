@@ -244,6 +244,8 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
     """Raise NotComputable if the store alone can tell what own rows do to the answer."""
     if not isinstance(query.source, Leg) or query.leg.as_of is not None:
         raise _refused("it is made of more than the rows of one stream")
+    if query.leg.valid is not None:
+        raise _refused("its rows come and go by their validity, which own edits may change")
     if query.uses_now:
         raise _refused("it depends on NOW, which own edits are not evaluated at")
     if zones_in(texts_of(query)):

@@ -1,6 +1,6 @@
 """Conditions that depend on NOW, set apart from predicates, which are matched once for all NOW.
 
-What a query over one stream says of NOW is left to its leg (`Leg.when`). What a FROM of several
+What a query over one stream says of NOW is left to its leg (`Leg.moment`). What a FROM of several
 items says of NOW is decided after they are joined (`From.where`): so a join stays the same at every
 NOW, and the engine can find its combinations ahead.
 """
@@ -33,8 +33,8 @@ def _leg(leg: Leg) -> Leg:
             None,
             hint="write the REFRESH at the end of the query",
         )
-    where, when = apart(leg.where)
-    return replace(leg, where=where, when=when)
+    where, moment = apart(leg.where)
+    return replace(leg, where=where, moment=moment)
 
 
 def apart(condition: Expression) -> tuple[Expression, Expression]:
