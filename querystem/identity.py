@@ -73,7 +73,7 @@ def _combines(source: Source | Item) -> bool:
         case Query():
             return _is_plain(source) and _combines(source.source)
         case From(items, _, subqueries):
-            return not subqueries and all(map(_combines, items))
+            return bool(items) and not subqueries and all(map(_combines, items))
         case SetOperation(operator, queries):
             return operator is SetOperator.UNION_ALL and all(map(_combines, queries))
         case LeftJoin():
