@@ -250,7 +250,7 @@ def test_a_value_over_no_rows_is_null_unless_it_is_an_aggregate() -> None:
         "SELECT a, x.n FROM t1, (SELECT count(*) AS n) AS x",
         "SELECT a, x.m FROM t1 LEFT JOIN (SELECT 120 AS m) AS x ON x.m < t1.a",
         "SELECT x.m, t1.a FROM (SELECT 120 AS m) AS x LEFT JOIN t1 ON x.m < t1.a",
-        "SELECT x.m, y.m AS n FROM (SELECT 120 AS m) AS x LEFT JOIN (SELECT 1 AS m) AS y ON y.m > 1",
+        "SELECT x.m, y.n FROM (SELECT 120 AS m) AS x LEFT JOIN (SELECT 1 AS n) AS y ON n > m",
         "SELECT a, (SELECT max(t2.b + y.q) FROM t2, (SELECT t1.b AS q) AS y) AS v FROM t1",
         "SELECT a, (SELECT count(*) WHERE t1.a > 110) AS n FROM t1",
         "SELECT (SELECT 5 HAVING count(*) > 3) AS v, (SELECT t1.b ORDER BY 1 LIMIT 1) AS w FROM t1",

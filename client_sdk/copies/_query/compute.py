@@ -12,9 +12,11 @@ replaced each other since.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +28,7 @@ from client_sdk.copies._overlay.source import PENDING
 from client_sdk.copies._query.base_rows import ROW_ID
 from datastem.instants import FOR_EVER, to_micros
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules, Zones
 from querystem.evaluate import answer_of, kept_rows, project, rows_in_window, rows_or_groups
 from querystem.identity import base_query, row_ids, slides
 from querystem.language import (
@@ -38,6 +41,7 @@ from querystem.language import (
 )
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery
+from querystem.zones import with_zones
 from results.window import Bound, TimeWindow, Window
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -58,8 +62,15 @@ class Evaluated:
     sync_window: str
 
     def answer(
-        self, rows: pa.Table, now: datetime | None, statuses: Mapping[int, str] | None = None
+        self,
+        rows: pa.Table,
+        now: datetime | None,
+        statuses: Mapping[int, str] | None = None,
+        zones: str = "",
     ) -> pa.Table:
+        if zones:
+            ruled = with_zones(self.query, zones_from(zones))
+            return replace(self, query=ruled).answer(rows, now, statuses)
         self._check(rows)
         # The base rows of such a query are the rows of its answer.
         if slides(self.query) and self.query.refresh is None:
@@ -103,6 +114,13 @@ class Evaluated:
         if any(types.get(column.name) != column.arrow for column in expected):
             names = ", ".join(f"{column.name} {column.type}" for column in expected)
             raise ValueError(f"this query is computed from {names}; the copy has {rows.schema}")
+
+
+@lru_cache(maxsize=64)
+def zones_from(content: str) -> Zones:
+    """Return the rules of time zones that the shape of a copy has."""
+    rules = map(ZoneRules.from_json, json.loads(content) if content else ())
+    return {rule.name: rule for rule in rules}
 
 
 def _with_statuses(answer: pa.Table, ids: Sequence[int], statuses: Mapping[int, str]) -> pa.Table:

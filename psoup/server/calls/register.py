@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from datastem.instants import SECOND
-from psoup.answers.planning.question import in_zones
+from psoup.answers.planning.question import check_zones, in_zones
 from psoup.errors import BadRequest, UnknownTimeZone
 from psoup.lookup import TenantStreams
 from psoup.server.call import Call
 from psoup.server.calls.binding import bind, written_out
 from psoup.server.calls.publish import measured
-from psoup.server.calls.zones import zones_for
+from psoup.server.calls.zones import in_its_zones, zones_for
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_name, check_text, lease_micros
@@ -43,7 +43,7 @@ from querystem.composites import Composition
 from querystem.language import NotYet, Span, UnknownColumn, bind_rows
 from querystem.query import Query
 from querystem.query_json import read_shape
-from querystem.zones import zones_of
+from querystem.zones import renewed_all, zones_in, zones_of
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
@@ -113,7 +113,7 @@ async def register(
         streams, query, parameters = await _bound(core, call, acting, request)
         _check_streams(query)
         acting.demand_named(core.follower.state, query, streams)
-        await zones_for(core, call, zones_of(query))
+        query = await in_its_zones(core, call, query)
         composition = await _composition(core, call, streams, query)
         ready = [Prepared(request.client_key, parameters, query, composition)]
         terms = acting.tenant, acting.owner, streams.ids, request.sql, lease
@@ -205,10 +205,12 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
         bound_to = streams.view_ids, streams.altered_at
         zones = core.follower.state.zones
         if bound.form is not None:
-            in_zones(read_shape(bound.form), zones)
-            rows = ManyRows(values.client_keys, parameters, bound.keys)
+            texts = [bound.form, *bound.keys]
+            check_zones(zones_of(read_shape(bound.form)) | zones_in(texts), zones)
+            form, *keys = renewed_all(texts, zones)
+            rows = ManyRows(values.client_keys, parameters, keys)
             subject = tenant, owner, streams.bound.id, sql, lease
-            return RegisterRows(*subject, bound.form, rows, request.replace, *bound_to)
+            return RegisterRows(*subject, form, rows, request.replace, *bound_to)
         for query in bound.queries:
             _check_streams(query)
         written = [written_out(in_zones(query, zones)) for query in bound.queries]

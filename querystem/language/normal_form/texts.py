@@ -21,6 +21,7 @@ from querystem.expressions import (
     Op,
     Parameter,
     Scalar,
+    Zone,
 )
 from querystem.language.tokens.durations import UNITS, write_duration, write_interval
 from querystem.language.tokens.names import write_name
@@ -45,6 +46,7 @@ _WEAKEST_FIRST = (
     {Op.ADD, Op.SUB},
     {Op.MUL, Op.DIV, Op.INT_DIV, Op.MOD},
     {Op.NEG},
+    {Op.AT_TIME_ZONE},
 )
 _STRENGTH = {op: strength for strength, ops in enumerate(_WEAKEST_FIRST) for op in ops}
 _CLOSED = len(_WEAKEST_FIRST)
@@ -65,6 +67,8 @@ def expression_text(expression: Expression) -> str:
             return f":{name}"
         case Now():
             return "NOW"
+        case Zone(name):
+            return literal_text(name)
         case Call():
             return _call_text(expression)
 
@@ -142,7 +146,7 @@ def leg_window_text(leg: Leg) -> str:
     looked up."""
     if leg.as_of is not None:
         return ""
-    return f"{window_text(leg.window)} {refresh_text(leg.refresh)}".rstrip()
+    return f"{window_text(leg.written_window)} {refresh_text(leg.refresh)}".rstrip()
 
 
 def _time_text(window: TimeWindow) -> str:
@@ -190,7 +194,8 @@ def _unit_size(micros: int) -> int:
 def _instant_text(bound: Bound) -> str:
     if not bound.relative:
         return f"'{format_instant(bound.offset)}'"
-    return f"NOW - {write_duration(-bound.offset)}" if bound.offset else "NOW"
+    sign = "-" if bound.offset < 0 else "+"
+    return f"NOW {sign} {write_duration(abs(bound.offset))}" if bound.offset else "NOW"
 
 
 def _row_text(bound: Bound) -> str:
