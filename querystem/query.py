@@ -147,9 +147,10 @@ class From:
     """All combinations of a row of each item for which `on` is true, and then `where`.
 
     A combination has the greatest ts of its rows. It is named by the row ids of the legs in it, in
-    their order, which is also its place among combinations of one ts. Queries inside expressions
-    give it further columns, named by `subquery_column`, which `where` may use. Conditions that
-    depend on NOW stand in `where`, so that `on` is the same at every NOW.
+    their order, which is also its place among combinations of one ts. Without items there is one
+    combination, which has no ts. Queries inside expressions give it further columns, named by
+    `subquery_column`, which `where` may use. Conditions that depend on NOW stand in `where`, so
+    that `on` is the same at every NOW.
     """
 
     items: tuple[Item, ...]
@@ -324,7 +325,12 @@ class Query:
     def has_now(self) -> bool:
         """Whether an expression depends on NOW, except conditions that are left to a leg (`when`)
         and those inside inner queries."""
-        return uses_now(*self._of_rows, *self._of_answers, self.having, *_conditions(self.source))
+        return self.computes_now or uses_now(*_conditions(self.source))
+
+    @cached_property
+    def computes_now(self) -> bool:
+        """Whether the answer is computed from the rows of the source with NOW."""
+        return uses_now(*self._of_rows, *self._of_answers, self.having)
 
     @cached_property
     def uses_now(self) -> bool:
@@ -564,7 +570,7 @@ def is_timed(source: Source | Item) -> bool:
         case Leg():
             return True
         case From(items):
-            return all(is_timed(item) for item in items)
+            return bool(items) and all(is_timed(item) for item in items)
         case LeftJoin(left_side, right_side):
             return is_timed(left_side) and is_timed(right_side)
         case SetOperation(operator, queries):
