@@ -201,8 +201,8 @@ def test_other_rules_hold_for_all_answers_at_once(store: InsideStore, tmp_path: 
         # Each text is registered twice, by the copies too.
         assert renewed.registration_count == 6
         new = {name: client.invoke(handle).rows for name, handle in handles.items()}
-        asked = {name: client.ask(text).rows for name, text in texts.items()}
-        assert new == asked and [row["hour"] for row in new["shown"]] == [r["hour"] for r in rows]
+        direct = {name: client.ask(text).rows for name, text in texts.items()}
+        assert new == direct and [row["hour"] for row in new["shown"]] == [r["hour"] for r in rows]
         assert {name for name in texts if new[name] != old[name]} == {*texts} - {"plain"}
         engine.step()
         assert new == {name: client.invoke(handle).rows for name, handle in handles.items()}
