@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Bookings:
-    """All rows of the streams that were accepted, and the instant at which they are case about."""
+    """All rows of the streams that were accepted, and the instant at which they are asked about."""
 
     log: dict[str, Rows]
     now: int
