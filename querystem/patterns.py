@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 
 from datastem.schema import StreamSchema
-from querystem.expressions import TRUE, ColumnRef, Expression, factors_of
+from querystem.expressions import TRUE, ColumnRef, Expression, factors_of, uses_now
 from querystem.query import (
     AsOf,
     From,
@@ -48,7 +48,7 @@ def pattern_of(query: Query, schemas: Schemas) -> Pattern:
     if query.distinct and pattern is not Pattern.MON:
         pattern = max(pattern, Pattern.WK)
     # What is made of NOW changes at any instant, and no row says when.
-    if query.limit is not None or query.offset or query.has_now:
+    if query.limit is not None or query.offset or query.computes_now:
         pattern = Pattern.STR
     return pattern
 
@@ -85,6 +85,8 @@ def _combined(source: From, schemas: Schemas) -> Pattern:
     """
     items = [item for item in source.items if not _is_known(item)]
     patterns = [source_pattern(item, schemas) for item in items]
+    if uses_now(source.on, source.where):
+        patterns.append(_visible(source.where))
     needed = {factor.name for factor in factors_of(source.where) if isinstance(factor, ColumnRef)}
     for number, subquery in enumerate(source.subqueries):
         if subquery_column(number) not in needed:

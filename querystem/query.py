@@ -324,7 +324,12 @@ class Query:
     def has_now(self) -> bool:
         """Whether an expression depends on NOW, except conditions that are left to a leg (`when`)
         and those inside inner queries."""
-        return uses_now(*self._of_rows, *self._of_answers, self.having, *_conditions(self.source))
+        return self.computes_now or uses_now(*_conditions(self.source))
+
+    @cached_property
+    def computes_now(self) -> bool:
+        """Whether the answer is computed from the rows of the source with NOW."""
+        return uses_now(*self._of_rows, *self._of_answers, self.having)
 
     @cached_property
     def uses_now(self) -> bool:

@@ -14,8 +14,8 @@ from querystem.expressions import Expression, Op, uses_now
 from querystem.language.errors import NotYet
 from querystem.language.normal_form.normal import call, negate
 from querystem.language.normal_form.rewrite import all_of, conjuncts
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation
-from querystem.visibility import instants_of
+from querystem.query import From, Item, LeftJoin, Leg, Output, Query, SetOperation
+from querystem.visibility import Visibility, instants_of, visibility_of
 
 
 def set_apart(query: Query) -> Query:
@@ -47,6 +47,20 @@ def apart(condition: Expression) -> tuple[Expression, Expression]:
     for instant in instants_of(when):
         remaining.append(negate(call(Op.IS_NULL, (instant,), BOOLEAN)))
     return all_of(remaining), when
+
+
+def timeless(query: Query) -> tuple[Query, Visibility | None]:
+    """Return a query over several streams without its condition on NOW, and the intervals in which
+    that shows its combinations; None if there is none. The instants that it compares with NOW
+    become outputs beside the query's own, so that combinations have their columns."""
+    source = query.source
+    assert isinstance(source, From)
+    if not uses_now(source.where):
+        return query, None
+    where, when = apart(source.where)
+    instants = [Output(f"#{n}", each) for n, each in enumerate(instants_of(when))]
+    bare = replace(query, source=replace(source, where=where), outputs=(*query.outputs, *instants))
+    return bare, visibility_of(when)
 
 
 def _from(source: From) -> From:
