@@ -47,6 +47,12 @@ WINDOWS: dict[str, Ends] = {
     "BEGIN '2023-11-14' END NOW": lambda now: (1_699_920_000_000_000, now),
     "BEGIN NOW END '2023-11-16'": lambda now: (now, 1_700_092_800_000_000),
     "UNBOUNDED": lambda now: (None, None),
+    "RANGE 6 HOURS SLIDE 1 HOUR": lambda now: (
+        now - now % HOUR - 6 * HOUR + 1,
+        now - now % HOUR,
+    ),
+    "DURING TODAY": lambda now: (now - now % DAY, now),
+    "DURING LAST 3 HOURS": lambda now: (now - now % HOUR - 3 * HOUR, now - now % HOUR - 1),
 }
 
 
