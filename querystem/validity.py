@@ -70,8 +70,12 @@ class ValidWindow:
         return self._ends_after(Literal(from_micros(limit), TIMESTAMP))
 
     def _ends_after(self, instant: Expression) -> Expression:
-        end = Call(Op.COALESCE, (ColumnRef(self.ends, TIMESTAMP), _FOR_EVER), TIMESTAMP)
-        return Call(Op.GT, (end, instant), BOOLEAN)
+        return Call(Op.GT, (end_of(self.ends), instant), BOOLEAN)
+
+
+def end_of(ends: str) -> Expression:
+    """Return the end of validities, which is never if the column has none."""
+    return Call(Op.COALESCE, (ColumnRef(ends, TIMESTAMP), _FOR_EVER), TIMESTAMP)
 
 
 def _moving(bound: TimeBound, slide: int | None) -> Expression:

@@ -180,8 +180,8 @@ def instants_of(when: Expression) -> Sequence[Expression]:
 def _comparison(factor: Expression) -> _Comparison | _BesideEnd | None:
     """Return a factor that compares an instant with NOW; None for any other."""
     match factor:
-        case Call(Op.LT | Op.GT as op, (instant, Now(_, MovingEnd() as end)), _):
-            return _BesideEnd(instant, op, end)
+        case Call(Op.LT | Op.GT, (instant, Now(_, MovingEnd() as end)), _):
+            return _BesideEnd(instant, factor.op, end)
     if not isinstance(factor, Call) or factor.op not in _MIRROR:
         return None
     lhs, rhs = factor.args

@@ -129,12 +129,32 @@ def _free(all_: Bookings, ends: Ends) -> Rows:
 
 
 def _both(all_: Bookings, ends: Ends) -> Rows:
+    begin, last = ends(all_.now)
     return [
         {"a": a["id"], "b": b["id"]}
         for a in all_.valid("bookings", ends)
         for b in all_.valid("moved", ends)
-        if a["room"] == b["room"]
+        if a["room"] == b["room"] and _meets(_common(a, b), begin, last)
     ]
+
+
+def _three(all_: Bookings, ends: Ends) -> Rows:
+    begin, last = ends(all_.now)
+    return [
+        {"a": a["id"], "b": b["id"], "c": c["id"]}
+        for a in all_.valid("moved", ends)
+        for b in all_.valid("moved", ends)
+        for c in all_.valid("moved", ends)
+        if a["id"] < b["id"] < c["id"] and _meets(_common(_common(a, b), c), begin, last)
+    ]
+
+
+def _common(row: Row, other: Row) -> Row:
+    """Return the validity that two rows have in common."""
+    return {
+        "starts": max(row["starts"], other["starts"]),
+        "ends": min(_end(row), _end(other)),
+    }
 
 
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 2, 3))]

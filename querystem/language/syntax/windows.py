@@ -94,7 +94,7 @@ def bring_window(
     window = bind_window(text, [*(schema for _, schema in legs), *views], period)
     span, brought = Span(0, len(text)), query.with_window(window)
     with located(text):
-        check_validities(brought, [span] * len(schemas))
+        check_validities(brought, span)
         for item in query.opened:
             check_over(window, span)
             if not isinstance(item.over, CountWindow):
