@@ -29,6 +29,8 @@ QUERIES = {
     "refreshed": "SELECT b, count(*) AS n FROM s GROUP BY b RANGE 2 SECONDS REFRESH EVERY 1 SECOND",
     "selection": "SELECT a, b FROM s ORDER BY b, a DESC RANGE 2 SECONDS REFRESH EVERY 1 SECOND",
     "keyed": "SELECT count(*) AS n, max(a) AS most FROM k RANGE 2 SECONDS",
+    "joined": "SELECT k.b, count(*) AS n, sum(s.a) AS total FROM s WINDOW(RANGE 2 SECONDS), k "
+    "WHERE s.b = k.b GROUP BY k.b",
     "event": "SELECT b, sum(a) AS total FROM e GROUP BY b RANGE 20 SECONDS",
 }
 
@@ -104,17 +106,6 @@ def test_what_can_not_be_computed_is_refused_at_the_first_sync(
         synced = copies.sync(client)
         assert synced["yes"].status == "changed" and synced["no"].status == "refused"
         assert isinstance(synced["no"].error, NotComputable)
-
-
-def test_base_rows_of_a_join_are_refused(client: Client, tmp_path: Path) -> None:
-    with Copies(tmp_path / "phone.db") as copies:
-        copies.keep("no", "SELECT count(*) AS n FROM s, e", base_rows=True)
-        copies.keep("yes", "SELECT count(*) AS n FROM s, e")
-        synced = copies.sync(client)
-        assert synced["yes"].status == "changed" and synced["no"].status == "refused"
-        error = synced["no"].error
-        assert isinstance(error, NotComputable) and "(s, e)" in str(error)
-        assert error.detail is not None and "without base_rows" in error.detail.hint
 
 
 def test_it_is_registered_again_where_the_registration_is_gone(
