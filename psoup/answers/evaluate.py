@@ -36,7 +36,7 @@ from psoup.store.delta.reading import DataFileGone
 from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, JoinRun, LegInput, leg_reads
 from querystem.evaluate import answer_of, arrange, rows_or_groups
-from querystem.expressions import TRUE, uses_now
+from querystem.expressions import uses_now
 from querystem.grouping import Grouping
 from querystem.join import JoinRoom
 from querystem.query import From, Leg, Query, has_joins
@@ -193,7 +193,7 @@ class Selection:
 
         # Cached summaries are of all rows of a run, of which a choice by ids has only some. What
         # depends on NOW is never cached: no later answer could use it.
-        if rows.choice.ids is not None or rows.leg.leg.when != TRUE or self._groups_by_now:
+        if rows.choice.ids is not None or not rows.leg.is_timeless or self._groups_by_now:
             partials = [of(part) for part in rows.parts()]
         else:
             subject = (rows.leg.subject, self.query.grouping_key)

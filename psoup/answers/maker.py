@@ -26,7 +26,7 @@ from psoup.answers.planning.plan import (
     oldest_retained,
 )
 from psoup.answers.planning.planner import make_plan
-from psoup.answers.planning.policies import PolicyFiller, RowPolicy
+from psoup.answers.planning.policies import FilledCondition, PolicyFiller, RowPolicy
 from psoup.answers.planning.question import Question
 from psoup.answers.refresh.crossings import Crossing, CrossingFinder
 from psoup.answers.refresh.settling import settled
@@ -108,7 +108,8 @@ class AnswerMaker:
         if stem is None or keyed is None:
             return None
         set_aside = view.epoch.epoch.quarantine.predicates
-        filler = PolicyFiller(view.state, reader, self.unregistered, self.memo, set_aside)
+        caches = self.unregistered, self.memo
+        filler = PolicyFiller(view.state, reader, *caches, view.now_of, set_aside)
         oldest = oldest_retained(stream.schema, view.now_of(stream))
         return KeyRows(stream.schema, stem, keyed, oldest, filler.policy(stream.id))
 
@@ -172,6 +173,15 @@ class PlanMatchers:
             return matcher
         return remaining_matches(matcher, visibility, now)
 
+    def at_any_now(self, leg: LegPlan, condition: FilledCondition) -> MatchSource:
+        """Return the matches of a leg's predicate that a condition of its policy permits at some
+        NOW."""
+        matcher = self._matcher(leg.predicate_id, leg.stream_id, leg.leg.where, leg.neighbours)
+        always = replace(condition, when=TRUE)
+        return PermittedMatches(
+            matcher, PermittedRows([self._permitting(always)], (condition.predicate_id,))
+        )
+
     def _of_predicate(self, leg: LegPlan) -> MatchSource:
         subject = leg.predicate_id, leg.stream_id, leg.leg.where
         return self._permitted(self._matcher(*subject, leg.neighbours), leg.policy)
@@ -184,13 +194,16 @@ class PlanMatchers:
         """Return the matches among the rows that a policy permits."""
         if policy is None:
             return matcher
-        matchers = [
-            self._matcher(condition.predicate_id, condition.stream_id, condition.where)
-            for condition in policy
-            # A constant condition permits nothing: with one that is TRUE the policy would be None.
-            if not condition.is_constant
-        ]
-        return PermittedMatches(matcher, PermittedRows(matchers))
+        permitting = [condition for condition in policy if not condition.permits_nothing]
+        subject = tuple(sorted(condition.subject for condition in permitting))
+        matchers = [self._permitting(condition) for condition in permitting]
+        return PermittedMatches(matcher, PermittedRows(matchers, subject))
+
+    def _permitting(self, condition: FilledCondition) -> MatchSource:
+        """Return the rows that a condition of a policy permits."""
+        subject = condition.predicate_id, condition.stream_id, condition.where
+        matcher = self._matcher(*subject)
+        return matches_at(matcher, condition.when, condition.now) if condition.moves else matcher
 
     def _matcher(
         self,

@@ -37,7 +37,9 @@ DELAYED = (
     "BEGIN NOW - 1 HOUR END NOW - 15 MINUTES"
 )
 QUOTES = "CREATE STREAM quotes (symbol TEXT, price BIGINT)"
-TIMED_QUOTES = "CREATE STREAM quotes (symbol TEXT, price BIGINT, at TIMESTAMP) ORDERED BY at"
+TIMED_QUOTES = (
+    "CREATE STREAM quotes (symbol TEXT, price BIGINT, at TIMESTAMP) ORDERED BY at AHEAD 1 HOUR"
+)
 
 
 class Exchange:

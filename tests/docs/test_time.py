@@ -20,7 +20,7 @@ from tests.support.docs.markdown import blocks, read, table
 from tests.support.server.process import ServerProcess
 
 PAGE = read("docs/how-to/time.md")
-SALES, REGIONS, ORDERS, VIEW = [
+STATEMENTS = [
     statement.strip() for block in blocks(PAGE, "sql") for statement in block.text.split(";")[:-1]
 ]
 (PULL,) = re.findall(r"^psoup (pull .*)$", PAGE, re.MULTILINE)
@@ -31,7 +31,7 @@ SATURDAY = to_micros(read_timestamp("2024-03-30 12:00"))
 def store(tmp_path: Path) -> Iterator[InsideStore]:
     inside = InsideStore(tmp_path)
     inside.clock = SATURDAY
-    for statement in (SALES, REGIONS, ORDERS, VIEW):
+    for statement in STATEMENTS:
         inside.client.define(statement)
     yield inside
     inside.close()
@@ -71,7 +71,7 @@ def test_the_pull_writes_a_parquet_file(
     shared_server: ServerProcess, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Client(shared_server.address, tenant=tenant) as client:
-        for statement in (SALES, REGIONS, ORDERS, VIEW):
+        for statement in STATEMENTS:
             client.define(statement)
     monkeypatch.chdir(tmp_path)
     options = ["--target", shared_server.address, "--tenant", tenant]

@@ -15,7 +15,11 @@ from tests.server.test_several_sync_machine import SeveralRecharge
 from tests.server.test_sync_machine import Recharge, Standing
 from tests.support.lengths import short_first
 from tests.support.server.guest_world import GuestWorld
-from tests.support.server.policy_world import PolicyWorld, SeveralPolicyWorld
+from tests.support.server.policy_world import (
+    MovingPolicyWorld,
+    PolicyWorld,
+    SeveralPolicyWorld,
+)
 from tests.support.server.sync_world import Asked, machine_settings
 
 
@@ -25,6 +29,10 @@ class PolicySoup(SeveralPolicyWorld, SeveralSoup):
 
 class PolicyRecharge(PolicyWorld, Recharge):
     """Copies of answers over one stream, base rows among them."""
+
+
+class MovingPolicyRecharge(MovingPolicyWorld, Recharge):
+    """Copies of callers from whom policies hide rows until or from an instant."""
 
 
 class SeveralPolicyRecharge(SeveralPolicyWorld, SeveralRecharge):
@@ -83,6 +91,8 @@ TestPolicySoup = PolicySoup.TestCase
 TestPolicySoup.settings = machine_settings(4, 20)
 TestPolicyRecharge = PolicyRecharge.TestCase
 TestPolicyRecharge.settings = machine_settings(5, 30)
+TestMovingPolicyRecharge = MovingPolicyRecharge.TestCase
+TestMovingPolicyRecharge.settings = machine_settings(5, 30)
 TestSeveralPolicyRecharge = SeveralPolicyRecharge.TestCase
 TestSeveralPolicyRecharge.settings = machine_settings(3, 20)
 TestGuestRecharge = GuestRecharge.TestCase

@@ -167,6 +167,10 @@ class Difference:
     The ids `removed` and `lacking` rows are yet to be sent. The job differs from the requested one
     if that could not be done. `ended` are removed ids whose stream key was updated or deleted, if
     the client wants to know.
+
+    Up to `good_until` nothing changes but by rows that the reader has not seen yet. If such a row
+    may be stored already, `wake_at` is the first instant at which it may be seen; a client must not
+    be told.
     """
 
     job: CopyJob
@@ -178,6 +182,12 @@ class Difference:
     digest: bytes
     good_until: int | None
     ended: Int64s = field(default_factory=lambda: NO_IDS)
+    wake_at: int | None = None
+
+    @property
+    def changes_at(self) -> int | None:
+        """The next instant at which time alone may change the answer; None without one."""
+        return min(filter(None, (self.good_until, self.wake_at)), default=None)
 
     @property
     def nothing(self) -> bool:

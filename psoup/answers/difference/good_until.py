@@ -14,6 +14,7 @@ from psoup.answers.caches import Memo
 from psoup.answers.difference.job import Mark, by_clock, enters_by_time, legs_apart
 from psoup.answers.matching.permitted_rows import PermittedRows
 from psoup.answers.planning.plan import LegPlan, Plan
+from psoup.answers.planning.policies import FilledCondition
 from psoup.answers.rows.folds import Fold
 from psoup.answers.rows.leg_rows import LegRows
 from psoup.answers.rows.windows import NO_ROWS
@@ -103,6 +104,19 @@ def next_visibility(rows: Sequence[LegRows], now: int) -> int | None:
             for ends in intervals:
                 soonest = int(np.min(ends[ends > now], initial=soonest))
     return None if soonest == FOR_EVER else soonest
+
+
+def permission_change(rows: LegRows, condition: FilledCondition, now: int) -> tuple[int, int]:
+    """Return the first instants after `now` at which a condition of a policy shows one of the rows,
+    and hides one that it shows; FOR_EVER without one. It permits the rows at some NOW."""
+    shows = hides = FOR_EVER
+    for part in rows.parts():
+        reads = condition.visibility.reads | {"row_id"}
+        batch = rows.gather([(part, rows.places(part))], reads)
+        begin, end = condition.visibility.interval(batch)
+        shows = int(np.min(begin[begin > now], initial=shows))
+        hides = int(np.min(end[(begin <= now) & (end > now)], initial=hides))
+    return shows, hides
 
 
 def _next_points(plan: Plan, mark: Mark) -> Iterator[int]:

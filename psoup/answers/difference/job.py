@@ -13,6 +13,7 @@ import numpy as np
 from datastem.arrays import Int64s
 from datastem.schema import StreamSchema
 from psoup.answers.planning.plan import LegPlan, Plan
+from psoup.answers.planning.policies import moves
 from psoup.answers.planning.question import Question
 from psoup.store import Position
 from querystem.clocks import is_apart, is_by_clock
@@ -201,9 +202,10 @@ def by_rows(plan: Plan) -> bool:
     and go by themselves.
 
     It is not if the answer stays as of a refresh point; nor if rows of a leg end by time alone; nor
-    if a view that the caller may not look behind hides rows until an instant.
+    if a row policy, or a view that the caller may not look behind, hides rows until an instant.
     """
     hiding = any(leg.leg.when != TRUE and leg.stream_id in plan.unread for leg in plan.legs)
+    hiding = hiding or any(moves(leg.policy) for leg in plan.legs)
     if plan.query.stays or hiding or any(map(_ends_by_time, plan.legs)):
         return False
     return slides(plan.query) and is_selection(plan.query.source)

@@ -16,7 +16,12 @@ import numpy as np
 from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.difference.copier import CopyChunk, Difference, once
-from psoup.answers.difference.good_until import changes_always, next_change, next_visibility
+from psoup.answers.difference.good_until import (
+    changes_always,
+    next_change,
+    next_visibility,
+    permission_change,
+)
 from psoup.answers.difference.job import (
     Claim,
     CopyJob,
@@ -33,6 +38,7 @@ from psoup.answers.evaluate import Selection, combined
 from psoup.answers.maker import AnswerMaker, PlanMatchers
 from psoup.answers.matching.matcher import Work
 from psoup.answers.planning.plan import LegPlan, Plan, oldest_retained
+from psoup.answers.planning.policies import FilledCondition
 from psoup.answers.rows.leg_rows import LegRows, rows_at
 from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import rows_or_groups
@@ -41,6 +47,8 @@ from querystem.identity import identified
 from querystem.query import Leg
 from results.checksum import Digest
 from results.id_sets import member
+from results.region import Region
+from results.window import TimeWindow
 
 # Bytes in a message, about: the names and types of columns, and a removed id.
 _COLUMNS_BYTES = 200
@@ -103,6 +111,7 @@ class ResultCopier:
             answer.digest,
             self._good_until,
             NO_IDS if whole else self._ended(job.target, removed),
+            self._wake_at,
         )
 
     def _ended(self, mark: Mark, removed: Int64s) -> Int64s:
@@ -119,7 +128,7 @@ class ResultCopier:
     def _ended_rows(self, mark: Mark, number: int, row_ids: Int64s) -> Int64s:
         """Return the ids, of some rows of a leg, that are not current at a mark."""
         leg, leg_mark, now = self.plan.legs[number], mark.legs[number], self._now_of(number, mark)
-        current = mark.horizon if isinstance(self.plan.query.source, Leg) else leg_mark.current
+        current = self._current(number, mark)
         oldest = None if now is None else oldest_retained(leg.schema, max(now, current or now))
         cut = None if oldest is None else oldest - 1
         return ended_rows(leg, row_ids, leg_mark.high, now, cut)
@@ -232,7 +241,7 @@ class ResultCopier:
         the same query.
         """
         plan, memo = self.plan, self.maker.memo
-        legs = tuple((leg.stream_id, leg.subject) for leg in plan.legs)
+        legs = tuple((leg.stream_id, leg.subject) for leg in self._legs(mark))
         moment = mark.legs, mark.now, mark.horizon, mark.nows
         key = ("answer", legs, plan.query, *moment, self._sends_keys, plan.mask)
         cached = memo.get(key)
@@ -248,7 +257,7 @@ class ResultCopier:
         query = plan.present_query
         planned = [
             replace(_known_at(leg, mark.legs[number]), now=self._now_of(number, mark))
-            for number, leg in enumerate(plan.legs)
+            for number, leg in enumerate(self._legs(mark))
         ]
         legs = [
             LegRows(leg, self._matchers.of(leg), choice)
@@ -273,12 +282,22 @@ class ResultCopier:
             parts,
         )
 
+    def _legs(self, mark: Mark) -> list[LegPlan]:
+        """Return the legs with the rows that their policies permit at a mark."""
+        legs = enumerate(self.plan.legs)
+        return [leg.permitted_at(self._current(number, mark)) for number, leg in legs]
+
+    def _current(self, number: int, mark: Mark) -> int | None:
+        """Return the NOW of a leg's stream at a mark."""
+        is_one = isinstance(self.plan.query.source, Leg)
+        return mark.horizon if is_one else mark.legs[number].current
+
     def _choices(self, mark: Mark) -> list[Choice]:
         """Return the rows of each leg's window at a mark."""
         if mark.now is None:
             return [NO_ROWS] * len(self.plan.legs)
         if isinstance(self.plan.query.source, Leg):
-            leg, now = self.plan.leg, self._now_of(0, mark)
+            (leg,), now = self._legs(mark), self._now_of(0, mark)
             if now is None:
                 return [NO_ROWS]
             oldest = oldest_retained(leg.schema, max(now, mark.horizon or now))
@@ -296,7 +315,7 @@ class ResultCopier:
         return leg_mark.current if legs_apart(self.plan)[number] else mark.now
 
     def _choice(self, number: int, mark: Mark) -> Choice:
-        leg, leg_mark, now = self.plan.legs[number], mark.legs[number], self._now_of(number, mark)
+        leg, leg_mark, now = self._legs(mark)[number], mark.legs[number], self._now_of(number, mark)
         if now is None or leg.leg.as_of is not None:
             return NO_ROWS
         oldest = oldest_retained(leg.schema, max(now, leg_mark.current or now))
@@ -323,7 +342,45 @@ class ResultCopier:
         regions = [choice.region for choice in choices]
         change = next_change(self.plan, regions, target, self.maker.memo, permitted)
         visibility = self._next_visibility(target.now, choices)
-        return min(filter(None, (change, visibility)), default=None)
+        # To the reader, rows that a policy hides until an instant are new then.
+        hides = min((hides for _, hides in self._permission_changes), default=None)
+        return min(filter(None, (change, visibility, hides)), default=None)
+
+    @property
+    def _wake_at(self) -> int | None:
+        """The first instant at which a row that a policy hides by NOW may enter the answer; None
+        without one."""
+        if not self._permission_changes:
+            return None
+        target, plan = self._aim[0].target, self.plan
+        # A hidden row may also be one that waits for its window.
+        regions = [choice.region for choice in self._choices(target)]
+        change = next_change(plan, regions, target, self.maker.memo, [None] * len(plan.legs))
+        return min([change or FOR_EVER, *(shows for shows, _ in self._permission_changes)])
+
+    @once
+    def _permission_changes(self) -> list[tuple[int, int]]:
+        """The next instants at which the policies of each leg that change by time show a row, and
+        hide one."""
+        target = self._aim[0].target
+        if target.now is None:
+            return []
+        return [
+            permission_change(self._candidates(number, condition, target), condition, now)
+            for number, leg in enumerate(self.plan.legs)
+            if leg.schema.now_is_clock and (now := self._current(number, target)) is not None
+            for condition in leg.policy or ()
+            if condition.moves
+        ]
+
+    def _candidates(self, number: int, condition: FilledCondition, mark: Mark) -> LegRows:
+        """Return the rows of a leg that a condition of its policy permits at some NOW."""
+        leg = self.plan.legs[number]
+        choice = Choice(Region(None, (FOR_EVER, 0), 0, mark.legs[number].high))
+        # Other windows hold other rows once more are permitted.
+        if isinstance(leg.window, TimeWindow) and leg.leg.as_of is None:
+            choice = self._choices(mark)[number]
+        return LegRows(leg, self._matchers.at_any_now(leg, condition), choice)
 
     def _next_visibility(self, now: int | None, choices: Sequence[Choice]) -> int | None:
         """Return the next instant at which the visibility of a row changes; None if REFRESH holds

@@ -132,6 +132,7 @@ class StoredJoin:
         plain = not self.source.subqueries and self.source.where == TRUE
         # What depends on NOW is never cached: no later answer could use it.
         plain = plain and grouping is not None and not uses_now(*grouping.expressions)
+        plain = plain and all(rows.leg.is_timeless for rows in self.legs)
         if grouping is None or not plain or "row_id" in query.reads or not self._is_foldable:
             return None
         names = query.reads

@@ -6,7 +6,7 @@ is computed without them: answers, copies, joins, refresh points.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Protocol
@@ -23,16 +23,13 @@ _NO_IDS: Int64s = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class PermittedRows:
-    """The rows of a stream that match at least one of the policies' predicates.
+    """The rows of a stream that at least one of the policies permits.
 
-    `subject` names the predicates: with equal subjects, equal rows are permitted.
+    `subject` names their conditions: with equal subjects, equal rows are permitted.
     """
 
-    matchers: Sequence[Matcher]
-
-    @property
-    def subject(self) -> tuple[int, ...]:
-        return tuple(sorted(matcher.predicate for matcher in self.matchers))
+    matchers: Sequence[MatchSource]
+    subject: Hashable
 
     def match(self, part: Part, lo: int, hi: int) -> Int64s:
         """Return the permitted ids in `[lo, hi)` of a part."""

@@ -14,7 +14,13 @@ from typing import Protocol
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from datastem.stem_view import StemView, SystemColumn
-from psoup.answers.planning.policies import FilledCondition, Permission, RowPolicy
+from psoup.answers.planning.policies import (
+    FilledCondition,
+    Permission,
+    RowPolicy,
+    moves,
+    policy_at,
+)
 from psoup.answers.planning.present import Reached
 from psoup.answers.refresh.crossings import Crossing
 from psoup.answers.replicas.epoch_files import EpochView
@@ -124,12 +130,21 @@ class LegPlan:
         return None if self.leg.when == TRUE else visibility_of(self.leg.when)
 
     @property
+    def is_timeless(self) -> bool:
+        """Whether the same rows match and are permitted at every NOW."""
+        return self.leg.when == TRUE and not moves(self.policy)
+
+    def permitted_at(self, now: int | None) -> LegPlan:
+        """Return the leg with the rows that its policy permits at another NOW of its stream."""
+        return replace(self, policy=policy_at(self.policy, now)) if moves(self.policy) else self
+
+    @property
     def subject(self) -> Hashable:
-        """The cache key of the rows that match and are permitted, at any NOW."""
+        """The cache key of the rows that match and are permitted, at any NOW of the query."""
         erased = (("erased", self.stem.erased_rows),) if self.stem.erased_rows else ()
         if self.policy is None:
             return (self.predicate_id, *erased) if erased else self.predicate_id
-        conditions = sorted(condition.predicate_id for condition in self.policy)
+        conditions = sorted(condition.subject for condition in self.policy)
         return self.predicate_id, *erased, *conditions
 
     @property
@@ -238,11 +253,11 @@ class Plan:
 
     @property
     def conditions(self) -> Iterator[FilledCondition]:
-        """The conditions of the policies that bind, except constant ones. Those of rows that
-        refresh are included until the plan is settled."""
+        """The conditions of the policies that bind, except those that permit nothing. Those of rows
+        that refresh are included until the plan is settled."""
         triggers = (trigger.policy for part in self.unsettled for trigger in part.triggers)
         for policy in (*(leg.policy for leg in self.legs), *triggers):
-            yield from (condition for condition in policy or () if not condition.is_constant)
+            yield from (condition for condition in policy or () if not condition.permits_nothing)
 
     def released(self) -> Plan:
         """Return the plan as it can be kept while its finished answer is sent: it holds no rows in

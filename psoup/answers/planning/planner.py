@@ -49,7 +49,7 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
     than the question says.
     """
     set_aside = view.epoch.epoch.quarantine.predicates
-    filler = PolicyFiller(view.state, question.reader, unregistered, memo, set_aside)
+    filler = PolicyFiller(view.state, question.reader, unregistered, memo, view.now_of, set_aside)
     prepared = prepared_query(view, question, unregistered)
     plan = _plan(view, question, prepared, filler)
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan

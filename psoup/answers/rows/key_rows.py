@@ -46,7 +46,8 @@ class KeyRows:
         if self.policy is None:
             return ids[:0]
         ids = np.unique(ids)
-        reads = {name for condition in self.policy for name in columns_of(condition.where)}
+        conditions = [condition.present for condition in self.policy]
+        reads = {name for condition in conditions for name in columns_of(condition)}
         rows = self._rows(ids, reads)
         visible = rows.filter(pa.array(self._permitted(rows))).column("row_id").to_numpy()
         return np.setdiff1d(ids, visible, assume_unique=True)
@@ -82,7 +83,7 @@ class KeyRows:
         permitted = np.zeros(rows.num_rows, np.bool_)
         for condition in self.policy:
             try:
-                permitted |= matches(condition.where, rows)
+                permitted |= matches(condition.present, rows)
             except MACHINE_ERRORS:
                 raise
             except Exception:

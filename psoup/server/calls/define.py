@@ -44,6 +44,7 @@ from querystem.language import (
     EraseRows,
     GrantActions,
     Statement,
+    apart,
     bind_function_definition,
     bind_policy,
     bind_query,
@@ -257,7 +258,8 @@ async def _create_policy(
         stream = streams.stream(statement.stream)
         # A condition that can't be evaluated would hide every row of the stream, so it is tried
         # first.
-        try_predicate(predicate_key(sample_policy(condition.where)), stream.schema.types)
+        where, _ = apart(sample_policy(condition.where))
+        try_predicate(predicate_key(where), stream.schema.types)
         terms = tenant, owner, statement.name, statement.stream, stream.id
         return DefinePolicy(*terms, statement.text, condition)
 

@@ -239,7 +239,7 @@ class Watcher:
         # An answer that is another one at every instant would never sleep: rows and refresh points
         # wake it.
         always = changes_always(transfer.plan)
-        until = None if always else transfer.difference.good_until
+        until = None if always else transfer.difference.changes_at
         self._core.watches.settle(sleeper, concern, until)
 
     def _end(self, index: int) -> None:

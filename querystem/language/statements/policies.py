@@ -19,7 +19,7 @@ from sqlglot import exp
 from datastem.instants import from_micros
 from datastem.schema import StreamSchema
 from datastem.types import Kind, Type
-from querystem.expressions import Call, Expression, Literal, Parameter, Scalar
+from querystem.expressions import Call, Expression, Literal, Parameter, Scalar, uses_now
 from querystem.language.errors import (
     BindProblem,
     NotYet,
@@ -38,12 +38,14 @@ from querystem.language.queries.clauses import bind_condition
 from querystem.language.queries.references import Lookup, Names, function_lookup
 from querystem.language.statements.definitions import CreatePolicy
 from querystem.language.syntax.parse import parse_query
-from querystem.language.syntax.tree import consume
+from querystem.language.syntax.tree import consume, node_span
 from querystem.language.templates.filling import expression_filler
+from querystem.language.templates.moments import apart
 from querystem.language.tokens.literals import MAX_BIGINT, MIN_BIGINT, UNTYPED, convert
 from querystem.language.tokens.names import nearest, write_name
 from querystem.language.tokens.scan import MAX_TEXT
 from querystem.views import ViewDefinition
+from querystem.visibility import visibility_of
 
 # Python's own context has 28 digits, and a DECIMAL up to 38.
 _WIDE = Context(prec=64)
@@ -74,8 +76,10 @@ def bind_policy(
         node = _parsed(statement, max_text)
         claims: dict[str, Span] = {}
         scope, functions = Scope((stream_item(schema.name, schema),)), function_lookup(lookup)
-        binder = Binder(scope, {}, claims=claims, functions=UserCalls(functions))
+        calls = UserCalls(functions)
+        binder = Binder(scope, {}, claims=claims, functions=calls, has_now=True)
         where = _condition(node, binder)
+        _check_now(where, node_span(node.args["where"].this))
         for parameter in _parameters(where):
             if parameter.name.startswith(UNTYPED):
                 name = parameter.name.removeprefix(UNTYPED)
@@ -122,6 +126,18 @@ def _condition(node: exp.Expr, binder: Binder) -> Expression:
     except NotYet as problem:
         problem.hint = "a policy decides for each row by itself whether it is shown"
         raise
+
+
+def _check_now(where: Expression, span: Span) -> None:
+    """Raise NotYet unless the condition says of NOW only when a row is visible."""
+    when = apart(where)[1]
+    is_interval = visibility_of(when) is not None and not any(_parameters(when))
+    if uses_now(when) and not is_interval:
+        raise NotYet(
+            "NOW in USING, but as a limit of a column",
+            span,
+            hint="compare one column with NOW, plus or minus a constant, joined to the rest by AND",
+        )
 
 
 def _parameters(expression: Expression) -> Iterator[Parameter]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from datastem.types import BOOLEAN
-from querystem.expressions import Op, uses_now
+from querystem.expressions import Expression, Op, uses_now
 from querystem.language.errors import NotYet
 from querystem.language.normal_form.normal import call, negate
 from querystem.language.normal_form.rewrite import all_of, conjuncts
@@ -33,13 +33,20 @@ def _leg(leg: Leg) -> Leg:
             None,
             hint="write the REFRESH at the end of the query",
         )
-    factors = conjuncts(leg.where)
+    where, when = apart(leg.where)
+    return replace(leg, where=where, when=when)
+
+
+def apart(condition: Expression) -> tuple[Expression, Expression]:
+    """Return the predicate that a condition over the rows of one stream leaves, and what it says of
+    NOW."""
+    factors = conjuncts(condition)
     when = all_of([factor for factor in factors if uses_now(factor)])
     remaining = [factor for factor in factors if not uses_now(factor)]
     # The predicate keeps out rows that no NOW shows, so that an interval always has its ends.
     for instant in instants_of(when):
         remaining.append(negate(call(Op.IS_NULL, (instant,), BOOLEAN)))
-    return replace(leg, where=all_of(remaining), when=when)
+    return all_of(remaining), when
 
 
 def _from(source: From) -> From:

@@ -3,7 +3,7 @@ claims change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, TypeVar
 
@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from psoup.access.principal import ClaimValue, Principal
+from psoup.store import Position
 from psoup.write.policies import DefinePolicy, EndPolicy
+from querystem.expressions import Expression, at_instant
 from querystem.language import CreatePolicy, bind_policy, bind_query, parse_statement, policy_sql
+from querystem.language.normal_form.rewrite import all_of
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.windows import Row, Shown
 from tests.support.server.callers import acting_as
 from tests.support.server.several_world import SeveralWorld
-from tests.support.server.sync_world import NAMES, World
+from tests.support.server.sync_world import NAMES, Asked, Seen, World
 
 T = TypeVar("T")
 
@@ -100,15 +103,70 @@ class PolicyWorld(World):
         return {name: self._shown(name) for name in names}
 
     def _shown(self, stream: str) -> Callable[[Row], bool]:
-        wheres = []
+        wheres = list(self._conditions(stream))
+        return lambda row: any(evaluate_row(where, row) is True for where in wheres)
+
+    def _conditions(self, stream: str) -> Iterator[Expression]:
+        """Yield the conditions of the policies of a stream, with the caller's claims."""
         for (of, _), condition in self.policies.items():
             if of == stream:
                 for name, values in CLAIMS.items():
                     written = values[self.claims[name]]
                     condition = condition.replace(f"claim('{name}')", written)
                 sql = f"SELECT a FROM {stream} WHERE {condition}"
-                wheres.append(bind_query(sql, lambda name: self.tables[name].schema).leg.where)
-        return lambda row: any(evaluate_row(where, row) is True for where in wheres)
+                leg = bind_query(sql, lambda name: self.tables[name].schema).leg
+                yield all_of([leg.where, leg.when])
+
+
+_UNTIL = "ts + a * INTERVAL '3' SECOND"
+MOVING = (
+    "ts + (5 - a) * INTERVAL '4' SECOND < NOW",
+    f"{_UNTIL} > NOW AND b = claim('t')",
+    f"{_UNTIL} - NOW < INTERVAL '9' SECOND AND a >= claim('n')",
+    "ts BETWEEN NOW - INTERVAL '12' SECOND AND NOW - INTERVAL '2' SECOND",
+    "a < claim('n')",
+)
+
+
+class MovingPolicyWorld(PolicyWorld):
+    """Policies that hide rows until or from an instant: of the present, whatever an answer is as
+    of. Between two syncs a copy shows no row that was hidden at the first."""
+
+    def opened(self) -> None:
+        self.instants: tuple[int | None, ...] = ()
+        super().opened()
+
+    @rule(server=st.integers(0, 1), stream=streams, condition=st.sampled_from(MOVING))
+    def create_moving(self, server: int, stream: str, condition: str) -> None:
+        self.create_policy(server, stream, condition)
+
+    def check(self, subject: Asked, client_copy: Seen) -> None:
+        position = self.cores[0].positions.decode(client_copy.position).position
+        name, clock = subject.table.schema.name, client_copy.now
+        if subject.query.refresh is not None and not subject.computes:
+            clock = subject.clock
+        if not subject.table.by_clock:
+            reached = [e.reached for at, e in self.events if at <= position and e.stream == name]
+            clock = max(reached, default=None)
+        self.instants = (clock,)
+        super().check(subject, client_copy)
+
+    def _naive(self, subject: Asked, position: Position, now: int | None) -> list[Any]:
+        first, *_ = self.instants
+        is_later = subject.table.by_clock and subject.query.refresh is None
+        self.instants = (first, now) if is_later else (first,)
+        return super()._naive(subject, position, now)
+
+    def _shown(self, stream: str) -> Callable[[Row], bool]:
+        wheres = list(self._conditions(stream))
+
+        def is_shown(row: Row) -> bool:
+            return all(
+                any(evaluate_row(at_instant(where, instant), row) is True for where in wheres)
+                for instant in self.instants
+            )
+
+        return is_shown
 
 
 class SeveralPolicyWorld(PolicyWorld, SeveralWorld):
