@@ -108,6 +108,22 @@ def test_what_can_not_be_computed_is_refused_at_the_first_sync(
         assert isinstance(synced["no"].error, NotComputable)
 
 
+def test_a_watch_of_a_join_is_woken_by_rows_of_each_stream(client: Client, tmp_path: Path) -> None:
+    publish(client, 0, 3)
+    with Copies(tmp_path / "phone.db") as copies:
+        text = "SELECT k.a, count(*) AS n FROM s, k WHERE s.b = k.b AND s.a <> 77 GROUP BY k.a"
+        copy = copies.keep("joined", text, base_rows=True)
+        watching = copies.watch(client)
+        assert next(watching)["joined"].rows == 6
+        client.publish("s", [{"a": 77, "b": "x", "c": None}])
+        client.publish("s", [{"a": 7, "b": "x", "c": None}])
+        assert next(watching)["joined"].rows == 1
+        client.publish("k", [{"a": 70, "b": "x"}])
+        assert (change := next(watching)["joined"]).rows == 1 and change.removed == 1
+        assert copy.rows() == client.invoke(copy.handle or b"").rows
+        watching.close()
+
+
 def test_it_is_registered_again_where_the_registration_is_gone(
     client: Client, tmp_path: Path
 ) -> None:
