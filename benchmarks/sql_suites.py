@@ -298,7 +298,9 @@ def tried(suite: Suite) -> Outcome:
                 outcome.refused[f"{reason}: {str(problem).splitlines()[0][:90]}"] += 1
                 continue
             outcome.answered += 1
-            if Counter(ours) != Counter(_rows(duck.execute(text).fetchall())):
+            # DuckDB has no list of no values, which SQLite's suites ask for.
+            duck_text = text.replace("IN ()", "IN (SELECT 1 WHERE FALSE)")
+            if Counter(ours) != Counter(_rows(duck.execute(duck_text).fetchall())):
                 outcome.wrong.append(text)
     return outcome
 

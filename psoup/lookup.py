@@ -138,6 +138,11 @@ class TenantStreams:
         return {name: stream.id for name, stream in self._streams.items()}
 
     @property
+    def altered_at(self) -> int:
+        """The packed position of the newest change of columns of the streams; 0 without one."""
+        return max((stream.schema.altered_at for stream in self._streams.values()), default=0)
+
+    @property
     def view_ids(self) -> tuple[int, ...]:
         """The views that the text was bound through, in the order of their look-ups."""
         return tuple(view.id for view in self._views.values())

@@ -15,7 +15,7 @@ from typing import Any
 
 from datastem.constants import Constant, constant_from_json, constant_to_json
 from datastem.instants import MAX_INSTANT, MIN_INSTANT, from_micros
-from datastem.types import BOOLEAN, TIMESTAMP, Type, parse_type
+from datastem.types import BOOLEAN, TEXT, TIMESTAMP, Type, parse_type
 
 
 class Op(enum.Enum):
@@ -75,8 +75,10 @@ class Op(enum.Enum):
     LEAST = "least"
     COALESCE = "coalesce"
     NULLIF = "nullif"
-    # time, UTC
+    # time, UTC; a third argument is a Zone
     DATE_TRUNC = "date_trunc"  # (TEXT literal unit, TIMESTAMP or DATE) -> TIMESTAMP
+    # (TIMESTAMP, Zone) -> TIMESTAMP: what the zone's clock shows, as if it were UTC
+    AT_TIME_ZONE = "at time zone"
     EXTRACT = "extract"  # (TEXT literal unit, TIMESTAMP or DATE) -> BIGINT; seconds DOUBLE.
     # Of a DURATION: all of it in that unit, DOUBLE; microseconds BIGINT
 
@@ -116,13 +118,24 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
+class Zone:
+    """A time zone, with the rules that it is computed by (`ZoneRules.packed`). They are part of it,
+    so that an expression means the same in every process. Without rules, which `with_zones` gives
+    it, it has no value."""
+
+    name: str
+    rules: str = ""
+    type: Type = TEXT
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     op: Op
     args: tuple[Expression, ...]
     type: Type
 
 
-Expression = Literal | ColumnRef | Parameter | Now | Call
+Expression = Literal | ColumnRef | Parameter | Now | Zone | Call
 
 TRUE = Literal(True, BOOLEAN)
 
@@ -193,12 +206,17 @@ def to_json(expression: Expression) -> list[Any]:
             return ["par", str(type_), name]
         case Now(type_):
             return ["now", str(type_)]
+        case Zone(name, rules):
+            return ["zone", name, rules]
         case Call(op, args, type_):
             return ["call", str(type_), op.value, *[to_json(arg) for arg in args]]
 
 
 def from_json(form: list[Any]) -> Expression:
-    tag, type_ = form[0], parse_type(form[1])
+    tag = form[0]
+    if tag == "zone":
+        return Zone(form[1], form[2])
+    type_ = parse_type(form[1])
     if tag == "lit":
         return Literal(constant_from_json(form[2], type_), type_)
     if tag == "col":

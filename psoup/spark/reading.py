@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from client_sdk import Client
+from client_sdk import AnswerStream, Client, QueryProblem
 from psoup.spark.options import SparkOptions
 
 _OPERATORS: dict[type[Filter], str] = {
@@ -82,7 +82,8 @@ class AnswerReader(DataSourceReader):
         path: tuple[str, ...] = getattr(item, "attribute", ())
         if not self.options.get("stream") or len(path) != 1 or path[0] not in self.names:
             return False
-        name = f'"{path[0]}"'
+        # In braces, for the present name of the column.
+        name = f"{{{path[0]}}}"
         if isinstance(item, In):
             if not item.value:
                 return False
@@ -115,7 +116,40 @@ class AnswerReader(DataSourceReader):
             return client.invoke_stream(question.key, window=question.window or None)
         if question.sql:
             return client.ask_stream(question.sql)
-        names = ", ".join(f'"{name}"' for name in self.names)
-        where = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        text = f'SELECT {names} FROM "{question.stream}"{where}'
-        return client.ask_stream(text, parameters=self.parameters)
+        where = " AND ".join(self.conditions)
+
+        def text(present: Mapping[str, str]) -> str:
+            conditions = where.format_map(present)
+            selection = f'{select_list(self.names, present)} FROM "{question.stream}"'
+            return f"SELECT {selection}{f' WHERE {conditions}' if conditions else ''}"
+
+        names = self.names
+        return ask_columns(client, question.stream, names, text, parameters=self.parameters)
+
+
+def ask_columns(
+    client: Client,
+    stream: str,
+    names: Sequence[str],
+    text: Callable[[Mapping[str, str]], str],
+    **options: Any,
+) -> AnswerStream:
+    """Return the answer of a text over columns of a stream, made of their present names by those
+    that Spark has. A column may have been renamed since Spark has looked.
+    """
+    present = {name: f'"{name}"' for name in names}
+    try:
+        return client.ask_stream(text(present), **options)
+    except QueryProblem as problem:
+        if problem.reason != "UNKNOWN_COLUMN":
+            raise
+        renamed = client.stream(stream).present_names
+        if renamed.keys().isdisjoint(names):
+            raise
+    present |= {name: f'"{renamed[name]}"' for name in names if name in renamed}
+    return client.ask_stream(text(present), **options)
+
+
+def select_list(names: Sequence[str], present: Mapping[str, str]) -> str:
+    """Return columns as SELECT has them, named as Spark does."""
+    return ", ".join(f'{present[name]} AS "{name}"' for name in names)

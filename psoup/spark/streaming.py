@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 
 from client_sdk import Answer, Client, Stream
 from psoup.spark.options import SparkOptions
+from psoup.spark.reading import ask_columns, select_list
 
 # Spark asks for the latest offset dozens of times a second.
 LATEST_SECONDS = 0.2
@@ -250,12 +251,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task. Raises DataLoss before the first if some are missing."""
         assert isinstance(partition, RowRange)
-        names = ", ".join(f'"{name}"' for name in self._names)
-        window = _window(partition.begin, partition.end)
-        text = f'SELECT {names} FROM "{self._name}" {window}'
+        window, least = _window(partition.begin, partition.end), _least(partition.position)
+
+        def text(present: Mapping[str, str]) -> str:
+            return f'SELECT {select_list(self._names, present)} FROM "{self._name}" {window}'
+
         with (
             self._options.client() as client,
-            client.ask_stream(text, **_least(partition.position)) as answer,
+            ask_columns(client, self._name, self._names, text, **least) as answer,
         ):
             rows = answer.header.row_count
             if partition.rows is not None and rows != partition.rows:

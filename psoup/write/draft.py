@@ -4,6 +4,7 @@ ones."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -24,8 +25,17 @@ _MAX_RECENT_BATCHES = 100_000
 
 
 class Stale(Exception):
-    """The stream that a proposal was prepared for was dropped since: the caller prepares it
-    again."""
+    """A stream that a proposal was prepared for was dropped since, or its columns were altered: the
+    caller prepares it again."""
+
+
+def check_bound(state: State, stream_ids: Iterable[int], altered_at: int) -> None:
+    """Raise Stale if one of some streams was dropped, or has another column than at the packed
+    position `altered_at`, the newest change of their columns that a text was bound to."""
+    for stream_id in stream_ids:
+        stream = state.streams[stream_id]
+        if stream.dropped or stream.schema.altered_at > altered_at:
+            raise Stale
 
 
 class Chain:

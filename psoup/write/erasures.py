@@ -11,7 +11,7 @@ from datastem.arrays import Int64s
 from psoup.lookup import find_stream
 from psoup.store import Position, RowsErased, StreamState
 from psoup.store.state.erasures import SALT_BYTES, ids_to_text
-from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale, check_bound
 from results.masking import masked
 
 # About how many bytes a run of ids takes in the log.
@@ -20,9 +20,9 @@ _RUN_BYTES = 8
 
 @dataclass(frozen=True, eq=False)
 class Erase:
-    """Proposal to erase the rows with these ascending ids from the stream `stream_id` of a name.
-    `key` is the digest of their stream key, None in a stream without one. Without ids it only
-    refuses the key from then on."""
+    """Proposal to erase the rows with these ascending ids from the stream `stream_id` of a name,
+    found with the columns of the packed position `altered_at`. `key` is the digest of their stream
+    key, None in a stream without one. Without ids it only refuses the key from then on."""
 
     tenant: str
     owner: str
@@ -30,6 +30,7 @@ class Erase:
     stream_id: int
     ids: Int64s
     key: int | None
+    altered_at: int = 0
     chain: Chain | None = None
 
     @property
@@ -40,6 +41,7 @@ class Erase:
         stream = find_stream(draft.state, self.tenant, self.name)
         if stream.id != self.stream_id:
             raise Stale
+        check_bound(draft.state, [stream.id], self.altered_at)
         erasures = draft.state.erased(stream.id)
         salt = erasures.salt or secrets.token_bytes(SALT_BYTES)
         event = RowsErased(stream.id, ids_to_text(self.ids), _digest(self.key, salt), salt.hex())

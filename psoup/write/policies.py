@@ -23,7 +23,7 @@ from psoup.store.log.access_events import AccessEnded, AccessPut
 from psoup.store.state.access import FilledPolicy, Policy
 from psoup.write.appender import Appender, LogTail
 from psoup.write.clock import ClockGuard
-from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale, check_bound
 from psoup.write.ids import PredicateIds, new_id
 from psoup.write.quotas import check_objects
 from querystem.expressions import predicate_key
@@ -40,7 +40,8 @@ _BATCH_SIZE = 1000
 
 @dataclass(frozen=True, slots=True)
 class DefinePolicy:
-    """Proposal to create a policy of the stream `stream_id`, which its condition is bound to."""
+    """Proposal to create a policy of the stream `stream_id`, which its condition is bound to with
+    the columns of the packed position `altered_at`."""
 
     tenant: str
     owner: str
@@ -49,6 +50,7 @@ class DefinePolicy:
     stream_id: int
     text: str
     condition: PolicyCondition
+    altered_at: int = 0
     chain: Chain | None = None
 
     @property
@@ -60,6 +62,7 @@ class DefinePolicy:
         # The name may be that of a newer stream, which the condition is not bound to.
         if stream.id != self.stream_id:
             raise Stale
+        check_bound(draft.state, [stream.id], self.altered_at)
         if find_policy(draft.state, stream.id, self.name) is not None:
             raise PolicyExists(
                 f"{self.stream} has a policy {self.name} already",

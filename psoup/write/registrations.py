@@ -29,7 +29,7 @@ from psoup.store import (
 from psoup.store.log.events import MANY
 from psoup.store.state.columns import HANDLE_BYTES
 from psoup.store.state.registration import KeyedRegistration
-from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale, check_bound
 from psoup.write.ids import PredicateIds
 from psoup.write.quotas import check_objects
 from querystem.composites import ComposedStream, Composition, compose
@@ -84,9 +84,10 @@ class Registered:
 class RegisterAll:
     """Proposal of registrations of one text: all of them or none.
 
-    `streams` has the ids of the streams that the text was bound to, by name. `views` has the ids of
-    the views it was bound through. If a client key has another query, that query is replaced with
-    `replace`, and the proposal is refused without.
+    `streams` has the ids of the streams that the text was bound to, by name, with the columns of
+    the packed position `altered_at`. `views` has the ids of the views it was bound through. If a
+    client key has another query, that query is replaced with `replace`, and the proposal is refused
+    without.
     """
 
     tenant: str
@@ -97,6 +98,7 @@ class RegisterAll:
     prepared: Sequence[Prepared]
     replace: bool = False
     views: tuple[int, ...] = ()
+    altered_at: int = 0
     chain: Chain | None = None
 
     @property
@@ -124,8 +126,7 @@ class RegisterAll:
         return Registered(handles, created, position, replaced)
 
     def _check(self, draft: CommitDraft) -> None:
-        if any(draft.state.streams[stream_id].dropped for stream_id in self.streams.values()):
-            raise Stale
+        check_bound(draft.state, self.streams.values(), self.altered_at)
         check_views(draft.state, self.views)
         if len(self.prepared) > draft.room:
             raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
@@ -268,7 +269,7 @@ class ManyRows:
 @dataclass(frozen=True, slots=True)
 class RegisterRows:
     """Proposal of registrations that share a text and, except for WHERE, its bound form: all of
-    them or none.
+    them or none. The text was bound with the columns of the packed position `altered_at`.
 
     If a client key has another query, that query is replaced with `replace`, and the proposal is
     refused without.
@@ -283,6 +284,7 @@ class RegisterRows:
     rows: ManyRows
     replace: bool = False
     views: tuple[int, ...] = ()
+    altered_at: int = 0
     chain: Chain | None = None
 
     @property
@@ -290,8 +292,7 @@ class RegisterRows:
         return int(self.rows.table.nbytes)
 
     def propose(self, draft: CommitDraft) -> Registered:
-        if draft.state.streams[self.stream_id].dropped:
-            raise Stale
+        check_bound(draft.state, [self.stream_id], self.altered_at)
         check_views(draft.state, self.views)
         existing = self._existing(draft.state)
         # True for the first row of each client key, and for rows without one.

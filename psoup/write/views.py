@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psoup.lookup import find_view
 from psoup.store import Position, ViewCreated, ViewEnded, ViewState
-from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale
+from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, check_bound
 from psoup.write.drops import Ended, end_with
 from psoup.write.ids import new_id
 from psoup.write.quotas import check_objects
@@ -36,8 +36,8 @@ class DefineView:
     def propose(self, draft: CommitDraft) -> tuple[ViewState, Position]:
         check_free(draft.state, self.tenant, self.definition.name)
         check_objects(draft.state, "views", self.tenant, self.owner)
-        if any(draft.state.streams[stream_id].dropped for stream_id in self.streams):
-            raise Stale
+        if isinstance(self.definition, ViewDefinition):
+            check_bound(draft.state, self.streams, self.definition.bound_at)
         check_views(draft.state, self.views)
         view_id, over = new_id(draft.state), (*self.streams, *self.views)
         event = ViewCreated(view_id, self.definition, over)

@@ -172,7 +172,8 @@ class Combining:
         """
         # reads[n] are the columns of item n by its own names: those that the join compares and
         # those that the clauses above take.
-        reads = [side_reads(n, source.on, reads=names) for n in range(len(source.items))]
+        read = names.union(columns_of(source.on))
+        reads = [side_reads(n, reads=read) for n in range(len(source.items))]
         items, versions = list[AnyRows](), dict[int, Versions]()
         for number, item in enumerate(source.items):
             if isinstance(item, Leg) and item.as_of is not None:
@@ -184,7 +185,8 @@ class Combining:
                 items.append(self._item(item, reads[number], legs))
         # Factors that read a looked-up item wait until its rows are there; `on` is the rest.
         on, later = without_items(source.on, versions)
-        inputs = [rows.batch(n, side_reads(n, on)) for n, rows in enumerate(items)]
+        compared = frozenset(columns_of(on))
+        inputs = [rows.batch(n, side_reads(n, reads=compared)) for n, rows in enumerate(items)]
         places = self.places(source, inputs, on)
         for number, item_versions in versions.items():
             as_of = _as_of(source.items[number])

@@ -53,10 +53,10 @@ def _query_reads(query: Query) -> Iterator[frozenset[str]]:
 
 
 def _from_legs(source: From, reads: Collection[str]) -> Iterator[frozenset[str]]:
-    names = from_reads(source, reads)
+    names = from_reads(source, reads).union(columns_of(source.on))
     # Items come before subqueries: `Combining` takes the legs from one iterator in this order.
     for number, item in enumerate(source.items):
-        yield from _item_legs(item, side_reads(number, source.on, reads=names))
+        yield from _item_legs(item, side_reads(number, reads=names))
     for subquery in source.subqueries:
         yield from _query_reads(subquery.query)
 

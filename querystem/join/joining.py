@@ -12,13 +12,16 @@ from datastem.arrays import Int64s
 from querystem.expressions import TRUE, Expression
 from querystem.join.factors import JoinFactor, join_factors
 from querystem.join.methods import JoinMethod, Method, choose
-from querystem.join.order import Estimates, usable_factors
+from querystem.join.order import Estimates
 from querystem.join.room import JoinRoom, TooManyBytes
 from querystem.join.sides import Side, concatenated, true_pairs
 from querystem.kernel import matches
+from querystem.pace import spending
 
 # Bytes of a pair that is kept, for a while in two copies, and of a row's place in a combination.
 _PAIR_BYTES, _PLACE_BYTES = 32, 8
+# Units (`querystem.pace`) of a step, however few rows it joins.
+_STEP_UNITS = 400_000
 # If there may be more than this many times the pairs that there is room for, they are counted
 # first, which takes as long as a join does. Else they are counted while they are made.
 _COUNTING_THRESHOLD = 4
@@ -86,7 +89,7 @@ def join(
     while remaining:
         number = estimates.next(joined, remaining)
         remaining.remove(number)
-        usable = usable_factors(factors, joined.numbers, number)
+        usable = estimates.usable(joined, number)
         joined, step = _add(joined, sides[number], number, usable, budget)
         steps.append(step)
     places = tuple(_places(joined, number) for number in range(len(items)))
@@ -120,6 +123,7 @@ def _add(
     joined: Side, item: Side, number: int, factors: Sequence[JoinFactor], budget: _Budget
 ) -> tuple[Side, JoinStep]:
     """Join one more item to what was joined before, by the factors that this makes usable."""
+    spending()(_STEP_UNITS)
     method = choose(joined, item, number, factors)
     # The bytes of a pair while it is made: the pair, and its place in each item of the result.
     nbytes = _PAIR_BYTES + _PLACE_BYTES * (len(joined.items) + 1)
@@ -132,8 +136,10 @@ def _add(
         budget.room.take(nbytes * len(parts[-1][0]))
     budget.remaining -= candidates
     combined = joined.with_pairs(item, concatenated(parts))
-    # The pairs themselves are freed; the places of the combinations stay reserved.
-    budget.room.give_back(_PAIR_BYTES * combined.length)
+    # The pairs are freed, and the places of what was joined before; those of the combinations stay
+    # reserved.
+    freed = _PLACE_BYTES * len(joined.items) * joined.length if len(joined.items) > 1 else 0
+    budget.room.give_back(_PAIR_BYTES * combined.length + freed)
     rows = joined.length, item.length
     return combined, JoinStep(number, method.name, rows, candidates, combined.length)
 

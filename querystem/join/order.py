@@ -29,15 +29,26 @@ class Estimates:
 
     def __init__(self, items: Sequence[Side], factors: Sequence[JoinFactor]) -> None:
         self._items = items
-        self._factors = factors
         self._distinct: dict[Expression, int] = {}
+        # The factors that read each item: with many items, most read others.
+        self._factors: list[list[JoinFactor]] = [[] for _ in items]
+        for factor in factors:
+            for number in factor.items:
+                self._factors[number].append(factor)
 
     def first(self) -> int:
         """Return the item to begin with: one of the two whose join is smallest."""
         # With two items the result is the same, whichever comes first.
         if len(self._items) < 3:
             return 0
-        pairs = permutations(range(len(self._items)), 2)
+        connected = {
+            pair
+            for factors in self._factors
+            for factor in factors
+            if len(factor.items) == 2
+            for pair in permutations(sorted(factor.items))
+        }
+        pairs = sorted(connected) or permutations(range(len(self._items)), 2)
         return min(pairs, key=lambda pair: self._rank(self._items[pair[0]], pair[1]))[0]
 
     def next(self, joined: Side, remaining: Sequence[int]) -> int:
@@ -46,9 +57,14 @@ class Estimates:
             return remaining[0]
         return min(remaining, key=lambda number: self._rank(joined, number))
 
+    def usable(self, joined: Side, number: int) -> list[JoinFactor]:
+        """Return the factors that can be evaluated once an item has been joined, and not before."""
+        after = joined.numbers | {number}
+        return [factor for factor in self._factors[number] if factor.items <= after]
+
     def _rank(self, joined: Side, number: int) -> tuple[bool, float]:
         """Return a sort key: connected items first, then small results before large ones."""
-        usable = usable_factors(self._factors, joined.numbers, number)
+        usable = self.usable(joined, number)
         share = 1.0
         for factor in usable:
             share *= self._share(factor, joined, number)
@@ -96,11 +112,3 @@ def _distinct(side: Side, expression: Expression) -> int:
     counts = pc.value_counts(canonical(side.values(expression)).drop_null()).field("counts")
     once = pc.sum(pc.equal(counts, 1)).as_py() or 0
     return round(len(counts) - once + once * math.sqrt(step))
-
-
-def usable_factors(
-    factors: Sequence[JoinFactor], joined: frozenset[int], number: int
-) -> list[JoinFactor]:
-    """Return the factors that can be evaluated once an item has been joined, and not before."""
-    after = joined | {number}
-    return [factor for factor in factors if number in factor.items and factor.items <= after]

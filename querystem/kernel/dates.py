@@ -1,4 +1,4 @@
-"""EXTRACT and DATE_TRUNC, in UTC, for any day the language has; EXTRACT of durations."""
+"""EXTRACT and DATE_TRUNC, for any day the language has; EXTRACT of durations; time zones."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from datastem.arrays import Array
-from datastem.instants import DAY, HOUR, MINUTE, SECOND
+from datastem.calendar import Unit, unit_begin
+from datastem.instants import DAY, HOUR, MAX_INSTANT, MIN_INSTANT, MINUTE, SECOND
 from datastem.types import TIMESTAMP, Kind, Type
+from datastem.zones import ZoneRules
 from querystem.kernel.arithmetic import quotients
-from querystem.kernel.vector import Vector
+from querystem.kernel.vector import Vector, both
 
 # Weeks begin on Monday; 1970-01-01 was a Thursday.
 _MONDAY = 3
@@ -23,6 +25,8 @@ _SPANS = {
     "hour": HOUR,
     "day": DAY,
 }
+# The units whose length depends on the zone, or that begin with its hours.
+_ZONE_UNITS = {unit.value.lower(): unit for unit in Unit if unit is not Unit.WEEK_SUNDAY}
 # The units of durations, in microseconds.
 DURATION_UNITS = {**_SPANS, "week": 7 * DAY}
 
@@ -49,6 +53,27 @@ def date_trunc(unit: str, operand: Vector) -> Vector:
     if unit not in _DAY_TRUNCS:
         raise ValueError(f"date_trunc has no unit {unit!r}")
     return Vector(TIMESTAMP, _DAY_TRUNCS[unit](days_of(operand)) * DAY, operand.valid)
+
+
+def date_trunc_in(unit: str, rules: ZoneRules, operand: Vector) -> Vector:
+    """Return the beginning of the unit of a time zone that each instant is in, NULL if no TIMESTAMP
+    is so early; raise ValueError for an unknown unit."""
+    if unit in _ZONE_UNITS:
+        return _instants(unit_begin(_ZONE_UNITS[unit], rules, operand.values), operand)
+    if unit not in _SPANS:
+        raise ValueError(f"date_trunc has no unit {unit!r}")
+    return _instants(operand.values - rules.to_local(operand.values) % _SPANS[unit], operand)
+
+
+def at_time_zone(rules: ZoneRules, operand: Vector) -> Vector:
+    """Return what the zone's clock shows at each instant as if it were UTC, NULL if no TIMESTAMP is
+    so early or late."""
+    return _instants(rules.to_local(operand.values), operand)
+
+
+def _instants(micros: Array, operand: Vector) -> Vector:
+    inside = (micros >= MIN_INSTANT) & (micros <= MAX_INSTANT)
+    return Vector(TIMESTAMP, micros, operand.valid if inside.all() else both(operand.valid, inside))
 
 
 def extract(unit: str, type_: Type, operand: Vector) -> Vector:

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from datastem.arrays import Mask
 from datastem.errors import TooMuchText
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Now, Op, Parameter
+from datastem.zones import ZoneRules, unpacked
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Now, Op, Parameter, Zone
 from querystem.kernel import logic
 from querystem.kernel.arithmetic import absolute, binary, ceil, floor, negate, round_to
 from querystem.kernel.cast import cast
 from querystem.kernel.compare import COMPARISONS, compare, is_distinct
-from querystem.kernel.dates import date_trunc, extract
+from querystem.kernel.dates import at_time_zone, date_trunc, date_trunc_in, extract
 from querystem.kernel.powers import (
     decimal_logarithm,
     exponential,
@@ -80,6 +81,8 @@ class Frame:
                 raise TypeError(f"parameter :{name} has no value; bind one before evaluating")
             case Now():
                 raise TypeError("NOW has no value; call at_instant before evaluating")
+            case Zone():
+                raise TypeError("a time zone is no value")
 
     def _args(self, call: Call) -> Iterator[Vector]:
         return (self._vector(arg) for arg in call.args)
@@ -146,6 +149,7 @@ _CALL_UNITS, _ARGUMENT_UNITS, _ROW_UNITS = 10_000, 100, 4
 _SLOW_ROW_UNITS = 60
 _SLOW = frozenset(
     {Op.IN, Op.CAST, Op.ROUND, Op.LOWER, Op.UPPER, Op.TRIM, Op.SUBSTRING, Op.DATE_TRUNC, Op.EXTRACT}
+    | {Op.AT_TIME_ZONE}
     | {Op.POWER, Op.EXP, Op.LN, Op.LOG10, Op.CONCAT, Op.LEFT, Op.RIGHT}
 )
 
@@ -203,7 +207,20 @@ def _round(frame: Frame, call: Call) -> Vector:
 
 
 def _date_trunc(frame: Frame, call: Call) -> Vector:
-    return date_trunc(_constant(call.args[0]), frame._vector(call.args[1]))
+    unit, moment = _constant(call.args[0]), frame._vector(call.args[1])
+    if len(call.args) == 2:
+        return date_trunc(unit, moment)
+    return date_trunc_in(unit, _rules(call.args[2]), moment)
+
+
+def _at_time_zone(frame: Frame, call: Call) -> Vector:
+    return at_time_zone(_rules(call.args[1]), frame._vector(call.args[0]))
+
+
+def _rules(zone: Expression) -> ZoneRules:
+    if not isinstance(zone, Zone) or not zone.rules:
+        raise TypeError(f"{zone} has no rules; call with_zones before evaluating")
+    return unpacked(zone.name, zone.rules)
 
 
 def _extract(frame: Frame, call: Call) -> Vector:
@@ -254,5 +271,6 @@ _OPERATIONS: dict[Op, Operation] = {
     Op.GREATEST: _extreme,
     Op.LEAST: _extreme,
     Op.DATE_TRUNC: _date_trunc,
+    Op.AT_TIME_ZONE: _at_time_zone,
     Op.EXTRACT: _extract,
 }

@@ -69,6 +69,7 @@ from querystem.language.statements.functions import (
     CreateFunction,
     DropFunction,
     bind_function_definition,
+    function_body,
     function_sql,
 )
 from querystem.language.statements.grants import GrantActions
@@ -78,6 +79,7 @@ from querystem.language.statements.policies import (
     filled_policy,
     sample_policy,
 )
+from querystem.language.statements.renamed import policy_text, view_renames
 from querystem.language.statements.views import bind_view
 from querystem.language.syntax.window_checks import reaches_past
 from querystem.language.syntax.windows import bind_window, bring_window
@@ -137,15 +139,18 @@ __all__ = [
     "bring_window",
     "expression_text",
     "filled_policy",
+    "function_body",
     "function_sql",
     "leg_window_text",
     "parse_statement",
     "policy_sql",
+    "policy_text",
     "prepare",
     "reaches_past",
     "refresh_text",
     "sample_policy",
     "stream_sql",
+    "view_renames",
     "view_sql",
     "window_text",
     "write_name",

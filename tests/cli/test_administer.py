@@ -81,7 +81,7 @@ def test_who_may_do_what_and_how_much(tmp_path: Path) -> None:
         dropped = run("stream", "drop", "doomed", "--cascade", "--yes").stderr.splitlines()
         assert dropped == [
             "dropped doomed",
-            "views: few_more",
+            "views and functions: few_more",
             "row policies: few",
             "grants: read on few_more to role field",
             "queries that can no longer be answered: lost of main",

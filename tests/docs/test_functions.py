@@ -11,7 +11,9 @@ from querystem.kernel import evaluate
 from querystem.language import bind_query
 from querystem.language.functions.page import page
 from querystem.language.functions.table import FUNCTIONS
+from querystem.zones import with_zones
 from tests.docs.test_language import value_text
+from tests.oracle.zoned import machine_zones_of
 from tests.support.docs.markdown import read
 
 _ROWS = pa.record_batch({"door": ["a"]})
@@ -27,5 +29,6 @@ def test_every_example_is_computed(name: str) -> None:
     function = FUNCTIONS[name]
     assert function.example.startswith(f"{name}(") and function.written.startswith(f"{name}(")
     query = bind_query(f"SELECT {function.example} AS x FROM doors", {"doors": _DOORS}.get)
+    query = with_zones(query, machine_zones_of())
     value = evaluate(query.outputs[0].expression, _ROWS)[0].as_py()
     assert value_text(value) == function.value

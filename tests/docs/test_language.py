@@ -45,7 +45,9 @@ from querystem.language import (
 )
 from querystem.user_functions import FunctionDefinition
 from querystem.views import ViewDefinition
+from querystem.zones import with_zones
 from tests.oracle.refresh import Event, History
+from tests.oracle.zoned import machine_zones_of
 from tests.support.docs.markdown import ROOT, blocks, code, read, table
 from tests.support.docs.refreshes import batches_of, refreshes
 
@@ -146,6 +148,7 @@ def test_every_window_is_one(cell: str) -> None:
 )
 def test_every_value_is_computed(expression: str, value: str) -> None:
     query = bind_query(f"SELECT {expression} AS x FROM doors", catalog_of(PAGE).schemas.get)
+    query = with_zones(query, machine_zones_of())
     doors = pa.record_batch({"door": ["a"], "open": [True]})
     assert value_text(evaluate(query.outputs[0].expression, doors)[0].as_py()) == value
 

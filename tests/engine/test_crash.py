@@ -10,16 +10,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from datastem.schema import Column
-from datastem.types import DOUBLE
+from datastem.types import DOUBLE, TEXT
 from psoup.engine.settings import EngineSettings
 from psoup.store import Store
 from psoup.store.delta import commits as delta_commits
 from psoup.store.delta import durable
+from querystem.language import DropColumn, RenameColumn
 from tests.support.engine.author import (
     READINGS,
     Author,
     above,
     add_column,
+    alter_columns,
     fee_is,
     readings,
     sensor_is,
@@ -58,6 +60,12 @@ def write_log(store: Store) -> tuple[list[int], int, list[int]]:
     author.publish(stream, readings([2, 3], [0.0, 60.0]), "me")
     add_column(author, stream, Column("fee", DOUBLE, default=1.5))
     _, free = author.register(stream, fee_is(1.5))
+    author.publish(stream, readings([2, 3], [0.0, 60.0]), "me")
+    alter_columns(author, stream, RenameColumn("fee", "charge"))
+    add_column(author, stream, Column("note", TEXT, default="none"))
+    author.publish(stream, readings([2, 3], [0.0, 60.0]), "me")
+    alter_columns(author, stream, DropColumn("note"))
+    alter_columns(author, stream, RenameColumn("sensor", "gauge"))
     author.publish(stream, readings([2, 3], [0.0, 60.0]), "me")
     ends.append(author.state.position.version)
     return ends, stream, [first, second, free]
@@ -103,7 +111,7 @@ def test_killed_between_any_two_commits(
     whole = copy(store, tmp_path / "whole")
     drive(whole, spark, ends)
     expected = outcome(whole, stream, predicates)
-    assert expected["covered"] == [[(0, 24)]] * 3
+    assert expected["covered"] == [[(0, 28)]] * 3
     passed = first
     while True:
         victim = copy(store, tmp_path / f"victim-{passed}")

@@ -8,8 +8,8 @@ from typing import Any
 
 from datastem.instants import from_micros
 from datastem.types import Kind, Type
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Scalar
-from tests.oracle import casts, numbers, texts, times
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Scalar, Zone
+from tests.oracle import casts, numbers, texts, times, zoned
 
 Row = Mapping[str, Any]
 
@@ -21,6 +21,8 @@ def evaluate_row(expression: Expression, row: Row) -> Scalar:
             return _canonical(value, type_)
         case ColumnRef(name, type_):
             return _canonical(row[name], type_)
+        case Zone(name):
+            return name
         case Call(op, args, type_) if op in _LAZY:
             return _LAZY[op](row, args, type_)
         case Call(op, args, type_):
@@ -103,6 +105,10 @@ def _compare(accept: Callable[[int], bool]) -> Callable[..., Scalar]:
     return lambda values, args, type_: accept(numbers.order(*values))
 
 
+def _date_trunc(values: list[Any], args: tuple[Expression, ...], _: Type) -> Scalar:
+    return times.date_trunc(*values) if len(values) == 2 else zoned.date_trunc(*values)
+
+
 def _extract(values: list[Any], args: tuple[Expression, ...], type_: Type) -> Scalar:
     of = times.in_unit if args[1].type.kind is Kind.DURATION else times.extract
     return of(values[0], values[1], type_)
@@ -154,7 +160,8 @@ _STRICT: dict[Op, Callable[..., Scalar]] = {
     Op.LN: lambda values, args, _: numbers.logarithm(math.log, *values),
     Op.LOG10: lambda values, args, _: numbers.logarithm(math.log10, *values),
     Op.POWER: lambda values, args, _: numbers.power(*values),
-    Op.DATE_TRUNC: lambda values, args, _: times.date_trunc(*values),
+    Op.DATE_TRUNC: _date_trunc,
+    Op.AT_TIME_ZONE: lambda values, args, _: zoned.at_time_zone(*values),
     Op.EXTRACT: _extract,
     **{
         op: lambda values, args, type_, op=op: _calculate(op, values, args, type_)

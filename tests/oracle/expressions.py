@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, DURATION, TEXT, TIMESTAMP, Kind, Type
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, Zone
 from tests.oracle.strategies import decimal_types, nullable, types
+from tests.oracle.zoned import ZONES, rules_of
 
 COMPARISONS = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IS_DISTINCT)
 TRUNC_UNITS = (
@@ -268,6 +269,16 @@ class _Maker:
     def date_trunc(self, type_: Type, depth: int) -> Expression:
         return self._of_moment(Op.DATE_TRUNC, TRUNC_UNITS, type_, depth)
 
+    def in_zone(self, _: Type, depth: int) -> Expression:
+        if Op.AT_TIME_ZONE in self._without:
+            return self._leaf(TIMESTAMP)
+        name = self._draw(st.sampled_from(ZONES))
+        zone, moment = Zone(name, rules_of(name).packed), self.make(TIMESTAMP, depth)
+        if self._one_in(2):
+            return Call(Op.AT_TIME_ZONE, (moment, zone), TIMESTAMP)
+        unit = Literal(self._draw(st.sampled_from(TRUNC_UNITS)), TEXT)
+        return Call(Op.DATE_TRUNC, (unit, moment, zone), TIMESTAMP)
+
     def _of_moment(self, op: Op, units: tuple[str, ...], type_: Type, depth: int) -> Expression:
         moment = self._draw(st.sampled_from((TIMESTAMP, DATE)))
         unit = Literal(self._draw(st.sampled_from(units)), TEXT)
@@ -309,7 +320,7 @@ _MAKERS: dict[Kind, list[Make]] = {
         _Maker.replacement,
         _Maker.part,
     ],
-    Kind.TIMESTAMP: [_Maker.date_trunc, _Maker.shifted],
+    Kind.TIMESTAMP: [_Maker.date_trunc, _Maker.shifted, _Maker.in_zone],
     Kind.DATE: [],
     Kind.DURATION: [
         _Maker.difference,

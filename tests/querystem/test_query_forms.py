@@ -213,7 +213,7 @@ def test_columns_of_any_query_around() -> None:
 def test_references_to_the_outer_rows_are_counted() -> None:
     """The rows of the outer query are read again, and by every query inside that needs them."""
     text = "(SELECT count(*) + t.a FROM t2 AS x WHERE x.b > t.b)"
-    listed = ", ".join(f"{text} AS v{number}" for number in range(16))
+    listed = ", ".join(f"{text} AS v{number}" for number in range(32))
     with pytest.raises(QueryError) as refused:
         bind_query(f"SELECT {listed} FROM t1 AS t", STREAMS.get)
     assert refused.value.reason == "TOO_MANY_REFERENCES"

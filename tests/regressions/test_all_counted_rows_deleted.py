@@ -17,7 +17,7 @@ from tests.support.answers.copies import CopyWorld, TreeCopy
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[CopyWorld]:
-    opened = CopyWorld(tmp_path / "store", random.Random(0))
+    opened = CopyWorld(tmp_path / "store", random.Random(0), waiting=False)
     yield opened
     opened.close()
 

@@ -22,7 +22,7 @@ from tests.support.answers.copies import CopyWorld, TreeCopy
     ids=["one stream", "a join"],
 )
 def test_a_copy_is_replaced_when_a_row_comes_that_late(tmp_path: Path, sql: str) -> None:
-    world = CopyWorld(tmp_path / "store", random.Random(0))
+    world = CopyWorld(tmp_path / "store", random.Random(0), waiting=False)
     schemas = {name: stream.schema for name, stream in world.streams.items()}
     copy = TreeCopy(world, world.question(bind_query(sql, schemas.get)))
     world.publish("early", [(1, "x", 20)])

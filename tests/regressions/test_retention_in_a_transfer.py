@@ -25,7 +25,7 @@ from tests.support.server.process import ipc
 pytestmark = pytest.mark.usefixtures("counted_ids")
 
 START = 1_700_000_000 * SECOND
-STREAM = "CREATE STREAM s (a BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS"
+STREAM = "CREATE STREAM s (a BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 60 SECONDS AHEAD 1 HOUR"
 
 
 async def _publish(core: Core, first: int, count: int, at: int) -> None:

@@ -19,6 +19,16 @@ _ZONES = (
     " AT TIME ZONE 'Asia/Kolkata'",
     " AT TIME ZONE 'Pacific/Apia'",
 )
+_ZONED = (
+    "extract(hour FROM ts AT TIME ZONE 'Europe/Madrid') < 12",
+    "CAST(ts AT TIME ZONE 'Pacific/Apia' AS DATE) <> CAST(ts AS DATE)",
+    "date_trunc('hour', ts, 'Asia/Kolkata') = date_trunc('hour', ts, 'Australia/Lord_Howe')",
+)
+_SELECTS = (
+    "SELECT a, CAST(ts AT TIME ZONE 'Europe/Madrid' AS TEXT) AS shown FROM {} WHERE {}",
+    "SELECT date_trunc('day', ts, 'Europe/Madrid') AS day, count(*) AS n, sum(a) AS total FROM {}"
+    " WHERE {} GROUP BY date_trunc('day', ts, 'Europe/Madrid')",
+)
 WINDOWS = [f"DURING {unit}{zone}" for unit in _UNITS for zone in _ZONES]
 
 
@@ -27,7 +37,8 @@ class Calendar(Recharge):
     start, pace = to_micros(read_timestamp("2026-10-24 18:00")), 20 * MINUTE
     # With much AHEAD, since the world's clock jumps.
     streams = tuple(
-        sql.replace("60 SECONDS", "76 HOURS")
+        sql.replace(" AHEAD 1 HOUR", "")
+        .replace("60 SECONDS", "76 HOURS")
         .replace("30 SECONDS", "30 HOURS")
         .replace("ORDERED BY at", "ORDERED BY at AHEAD 30 DAYS")
         for sql in STREAMS
@@ -36,6 +47,11 @@ class Calendar(Recharge):
     def ask(self, question: Question, *, computes: bool = False) -> Asked:
         window = self.chance.choice(WINDOWS)
         brought = self.chance.choice(("", *WINDOWS)) if question.other else ""
+        if self.chance.random() < 0.3:
+            where = f"({question.where}) AND {self.chance.choice(_ZONED)}"
+            question = replace(question, where=where)
+        if self.chance.random() < 0.2:
+            question = replace(question, select=self.chance.choice(_SELECTS))
         return super().ask(replace(question, window=window, other=brought), computes=computes)
 
 

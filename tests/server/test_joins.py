@@ -148,14 +148,14 @@ def test_the_dropped_stream_of_a_join_is_named(market: ServerProcess) -> None:
 
 
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
-MANY = "SELECT a.price FROM trades a" + "".join(f", trades t{n}" for n in range(32))
+MANY = "SELECT a.price FROM trades a" + "".join(f", trades t{n}" for n in range(64))
 TWO_CLOCKS = "SELECT t.price FROM trades t WINDOW(RANGE 1 HOUR), names n WINDOW(RANGE 1 HOUR)"
 
 
 @pytest.mark.parametrize(
     ("sql", "place", "reason", "code"),
     [
-        (MANY, "trades t31", "TOO_MANY_REFERENCES", INVALID),
+        (MANY, "trades t63", "TOO_MANY_REFERENCES", INVALID),
         (TWO_CLOCKS, "names", "MIXED_CLOCKS", INVALID),
         ("SELECT symbol FROM trades, quotes", "symbol", "AMBIGUOUS_NAME", INVALID),
         ("SELECT * FROM trades, quotes", "*", "DUPLICATE_NAME", INVALID),

@@ -14,11 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import EqualTo, In
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from client_sdk import Client
+from client_sdk import Client, QueryProblem
 from psoup.spark import streaming
 from psoup.spark.options import SparkOptions
+from psoup.spark.reading import AnswerReader
 from psoup.spark.streaming import DataLoss, StreamReader
 from tests.spark_source.streaming_program import begin
 from tests.support.server.process import ServerProcess
@@ -90,6 +92,34 @@ def test_batches_between_row_ids(
     late = make_reader(**{"from": "20"})
     offset = late.initialOffset()
     assert batch(late, offset, late.latestOffset(offset, ALL)) == list(range(20, 25))
+
+
+def test_a_column_that_is_renamed_while_a_query_runs(
+    client: Client, make_reader: MakeReader
+) -> None:
+    """The query has the name that Spark saw when it began; what it planned is read with it."""
+    client.define("CREATE STREAM s (k BIGINT, v TEXT)")
+    publish_both = [{"k": k, "v": "x"} for k in range(3)]
+    client.publish("s", publish_both)
+    reader = make_reader("k")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    (task,) = reader.partitions(start, end)
+    client.define("ALTER STREAM s RENAME COLUMN k TO id")
+    client.define("ALTER STREAM s RENAME COLUMN id TO number")
+    assert batch(reader, start, end) == [0, 1, 2]
+    assert [b.schema.names for b in reader.read(task)] == [["k"]]
+    client.publish("s", publish_both)
+    assert batch(reader, end, reader.latestOffset(end, ALL)) == [0, 1, 2]
+    options = reader._options
+    frame = AnswerReader(options, ["k", "v"])
+    assert not [*frame.pushFilters([EqualTo(("k",), 1), In(("v",), ("x",))])]
+    (rows,) = frame.read(frame.partitions()[0])
+    assert rows.to_pylist() == [{"k": 1, "v": "x"}] * 2
+    client.define("ALTER STREAM s DROP COLUMN number CASCADE")
+    with pytest.raises(QueryProblem, match="k") as dropped:
+        list(reader.read(task))
+    assert dropped.value.detail.hint == "k was dropped from s"
 
 
 def test_limits_and_what_is_available(client: Client, make_reader: MakeReader) -> None:

@@ -1,5 +1,6 @@
-"""Columns added between the commits of a store whose servers and engine are killed: a stream that
-grew is that which was made whole, in selections, groups and joins that the engine finds ahead.
+"""Columns added, renamed and dropped between the commits of a store whose servers and engine are
+killed: a stream that grew is that which was made whole, in selections, groups and joins that the
+engine finds ahead.
 
 Short versions without processes are in tests/server/test_alter.py and tests/engine/test_crash.py.
 """
@@ -46,6 +47,8 @@ class Life:
     def __init__(self, store: RunningStore) -> None:
         self.store, self.dice = store, Random(5)
         self.added = 0
+        # The present names of renamed columns of `grown`.
+        self.labels: dict[str, str] = {}
         self.rows = 0
         self.keys: list[str] = []
         self.sequences = {"grown": 0, "made": 0}
@@ -72,6 +75,7 @@ class Life:
 
     def alter(self) -> None:
         if self.added == len(ADDED):
+            self.rename()
             return
         name, type_, default, *_ = ADDED[self.added]
 
@@ -83,6 +87,23 @@ class Life:
         self.retry(work)
         self.added += 1
 
+    def rename(self) -> None:
+        """Rename a column, and drop one that was added before."""
+        name = self.dice.choice([name for name, *_ in ADDED])
+        before, after = self.labels.get(name, name), f"{name}_{self.rows}"
+
+        def work(client: Client) -> None:
+            names = [column.name for column in client.stream("grown").columns]
+            if after not in names:
+                client.define(f"ALTER STREAM grown RENAME COLUMN {before} TO {after}")
+            if "note" not in names:
+                client.define("ALTER STREAM grown ADD COLUMN note TEXT DEFAULT 'x'")
+            if "note" in [column.name for column in client.stream("grown").columns]:
+                client.define("ALTER STREAM grown DROP COLUMN note ACCEPT OLD NAME FOR 0 DAYS")
+
+        self.retry(work)
+        self.labels[name] = after
+
     def publish(self) -> None:
         rows = []
         for _ in range(self.dice.randrange(1, 40)):
@@ -92,7 +113,11 @@ class Life:
                 row[name] = self.dice.choice(values) if changed else default
             rows.append(row)
             self.rows += 1
-        for stream, batch in (("grown", [self._sent(row) for row in rows]), ("made", rows)):
+        # Publishers may use a former name.
+        labels = self.labels if self.dice.random() < 0.5 else {}
+        sent = [self._sent(row) for row in rows]
+        grown = [{labels.get(name, name): row[name] for name in row} for row in sent]
+        for stream, batch in (("grown", grown), ("made", rows)):
             self.sequences[stream] += 1
             self.retry(partial(self._publish, stream, batch))
 
@@ -139,7 +164,7 @@ def test_columns_are_added_while_servers_and_engines_are_killed(tmp_path: Path) 
         engine = store.start_engine()
         life = Life(store)
         life.create()
-        for step in range(24):
+        for step in range(36):
             life.publish()
             if step % 6 == 3:
                 life.alter()

@@ -47,7 +47,13 @@ def test_streams_are_listed_and_described(web: WebServer, tenant: str) -> None:
     (listed,) = web.json("/v1/streams", tenant=tenant)["streams"]
     stream = web.json("/v1/streams/trades", tenant=tenant)
     assert listed["name"] == stream["name"] == "trades"
-    size = {"name": "size", "type": "BIGINT", "optional": False, "default": None}
+    size = {
+        "name": "size",
+        "type": "BIGINT",
+        "optional": False,
+        "default": None,
+        "former": [],
+    }
     assert stream["columns"][2] == size
     assert stream["row_count"] == 3 and stream["stats"]["log_bytes"] > 0
     # Past 2^53 a number of JSON would be rounded by JavaScript.

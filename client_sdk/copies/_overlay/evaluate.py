@@ -8,10 +8,9 @@ queued.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -23,12 +22,11 @@ from client_sdk._wire.values import Column, Scalar
 from client_sdk.copies._file.tables import restored, stored
 from client_sdk.copies._overlay.own_rows import OwnRow, Windowing
 from client_sdk.copies._overlay.source import LAST_ROWS
-from client_sdk.copies._query.compute import bound_query, columns_of
+from client_sdk.copies._query.compute import bound_query, columns_of, zones_from
 from datastem.equality import key_digests
 from datastem.instants import FOR_EVER
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
-from datastem.zones import ZoneRules, Zones
 from querystem.base_rows import base_query
 from querystem.evaluate import project
 from querystem.expressions import TRUE, ColumnRef, Expression
@@ -37,6 +35,7 @@ from querystem.identity import slides
 from querystem.kernel import matches
 from querystem.ordering import sort_keys
 from querystem.query import Leg, Query
+from querystem.zones import texts_of, zones_in
 from results.region import leaving, visible
 from results.window import Bound, CountWindow, RowWindow, TimeWindow, with_rules
 
@@ -161,7 +160,7 @@ class OwnQuery:
         it. `zones` has the store's rules of time zones, as a shape has them.
         """
         ts = pa.array(instants, pa.int64()).to_numpy()
-        window = with_rules(self.query.leg.window, _zones_in(zones))
+        window = with_rules(self.query.leg.window, zones_from(zones))
         retain = None if self.schema.key else self.schema.retain
         if isinstance(window, TimeWindow):
             begins, ends = visible(window, ts, retain)
@@ -197,12 +196,6 @@ class OwnQuery:
             ids if _is_column(output.expression, "row_id") else stored(array, column)
             for output, array, column in series
         ]
-
-
-@lru_cache(maxsize=64)
-def _zones_in(zones: str) -> Zones:
-    rules = map(ZoneRules.from_json, json.loads(zones) if zones else ())
-    return {rule.name: rule for rule in rules}
 
 
 def _single_array(column: pa.ChunkedArray) -> pa.Array:
@@ -260,6 +253,8 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
         raise _refused("it is made of more than the rows of one stream")
     if query.uses_now:
         raise _refused("it depends on NOW, which own edits are not evaluated at")
+    if zones_in(texts_of(query)):
+        raise _refused("it computes with a time zone, whose rules come with the copy")
     if query.refresh is not None:
         raise _refused("it has REFRESH, so that edits are not in it before a refresh point")
     if not slides(query) and not base_rows:

@@ -101,7 +101,8 @@ def batches_at(
         base = _rows_at(connection, record, source, columns, [source.row_id, *stored], rows)
         table = pa.Table.from_batches(base, schema_of(columns))
     moment = None if source.now is None else from_micros(source.now)
-    answer = computation.answer(table, moment, source.statuses if reading.pending else None)
+    statuses, zones = source.statuses if reading.pending else None, version_of(record).shape.zones
+    answer = computation.answer(table, moment, statuses, zones)
     yield from answer.to_batches(max_chunksize=rows)
 
 

@@ -171,13 +171,18 @@ class Computation(Protocol):
         """The window whose base rows are to be synced; empty for the registered one."""
 
     def answer(
-        self, rows: pa.Table, now: datetime | None, statuses: Mapping[int, str] | None = None
+        self,
+        rows: pa.Table,
+        now: datetime | None,
+        statuses: Mapping[int, str] | None = None,
+        zones: str = "",
     ) -> pa.Table:
         """Return what the store would answer at `now`, given no new data, in its order and types.
 
         `rows` are those of the copy that are visible at `now`, in any order: `_row_id` and the
         columns the store sent. `statuses` are those of own rows, by their ids: then a last column
-        has the status of rows that are made of own ones. Raises ValueError if these are not the
+        has the status of rows that are made of own ones. `zones` has the store's rules of time
+        zones, as the shape of the copy has them. Raises ValueError if these are not the
         columns of this query.
         """
 

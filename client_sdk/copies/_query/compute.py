@@ -13,9 +13,11 @@ replaced each other since.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -28,6 +30,7 @@ from client_sdk.copies._overlay.source import PENDING
 from client_sdk.copies._query.base_rows import ROW_ID
 from datastem.instants import FOR_EVER, to_micros
 from datastem.schema import StreamSchema
+from datastem.zones import ZoneRules, Zones
 from querystem.base_rows import LegRows, base_query, combines, obstacle
 from querystem.evaluate import answer_of, kept_rows, project, rows_in_window, rows_or_groups
 from querystem.identity import row_ids, slides
@@ -42,6 +45,7 @@ from querystem.language import (
 )
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery
+from querystem.zones import with_zones
 from results.window import Bound, TimeWindow, Window
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -67,8 +71,14 @@ class Evaluated:
     leg_rows: LegRows | None = None
 
     def answer(
-        self, rows: pa.Table, now: datetime | None, statuses: Mapping[int, str] | None = None
+        self,
+        rows: pa.Table,
+        now: datetime | None,
+        statuses: Mapping[int, str] | None = None,
+        zones: str = "",
     ) -> pa.Table:
+        if zones:
+            return self._ruled(zones_from(zones)).answer(rows, now, statuses)
         if self._is_emptied(rows):
             answer = rows.select([column.name for column in self.columns])
             return answer if statuses is None else _with_statuses(answer, [], {})
@@ -87,6 +97,13 @@ class Evaluated:
         if statuses is None:
             return pa.Table.from_batches([answer_of(self.query, [batch])])
         return self._with_statuses(batch, statuses)
+
+    def _ruled(self, zones: Zones) -> Evaluated:
+        """Return the computation with the rules of its time zones."""
+        query, leg_rows = with_zones(self.query, zones), self.leg_rows
+        return replace(
+            self, query=query, leg_rows=None if leg_rows is None else replace(leg_rows, whole=query)
+        )
 
     def _joined(self, leg_rows: LegRows, rows: pa.Table, now: datetime | None) -> pa.RecordBatch:
         instant = None if now is None else to_micros(now)
@@ -131,6 +148,13 @@ class Evaluated:
         if any(types.get(column.name) != column.arrow for column in expected):
             names = ", ".join(f"{column.name} {column.type}" for column in expected)
             raise ValueError(f"this query is computed from {names}; the copy has {rows.schema}")
+
+
+@lru_cache(maxsize=64)
+def zones_from(content: str) -> Zones:
+    """Return the rules of time zones that the shape of a copy has."""
+    rules = map(ZoneRules.from_json, json.loads(content) if content else ())
+    return {rule.name: rule for rule in rules}
 
 
 def _with_statuses(answer: pa.Table, ids: Sequence[int], statuses: Mapping[int, str]) -> pa.Table:

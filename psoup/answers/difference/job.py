@@ -26,6 +26,8 @@ from results.checksum import DIGEST_BYTES
 from results.window import TimeWindow, Window
 
 NO_DIGEST = bytes(DIGEST_BYTES)
+# The most legs of a copy of combinations: its cost grows with the square of their number.
+MAX_SLIDING_LEGS = 32
 
 
 # ---- marks
@@ -202,8 +204,12 @@ def by_rows(plan: Plan) -> bool:
     and go by themselves.
 
     It is not if the answer stays as of a refresh point; nor if rows of a leg end by time alone; nor
-    if a row policy, or a view that the caller may not look behind, hides rows until an instant.
+    if a row policy, or a view that the caller may not look behind, hides rows until an instant. Nor
+    if there are so many legs that the changes of each, joined with all others, take longer than two
+    answers.
     """
+    if len(plan.legs) > MAX_SLIDING_LEGS:
+        return False
     hiding = any(leg.leg.when != TRUE and leg.stream_id in plan.unread for leg in plan.legs)
     hiding = hiding or any(moves(leg.policy) for leg in plan.legs)
     if plan.query.stays or hiding or any(map(_ends_by_time, plan.legs)):

@@ -37,6 +37,7 @@ from querystem.index.trial import try_predicate
 from querystem.language import apart, filled_policy
 from querystem.language.normal_form.normal import FALSE
 from querystem.visibility import Visibility, visibility_of
+from querystem.zones import renewed
 
 log = logging.getLogger(__name__)
 
@@ -163,21 +164,23 @@ class PolicyFiller:
         values = {name: self._claim(name) for name in policy.claims}
         # The types are part of the cache key: TRUE is not 1.
         claims = tuple((type(value).__name__, value) for value in values.values())
-        name = "policy", policy.policy_id, claims
+        form = renewed(policy.form, self.state.zones)
+        name = "policy", policy.policy_id, claims, "" if form == policy.form else form
         cached = self.memo.get(name)
         if isinstance(cached, tuple):
             return cached
-        filled = self._fill_and_try(policy, values)
+        filled = self._fill_and_try(policy, form, values)
         self.memo.put(name, filled, (len(filled[0]) + len(policy.form)) * _BYTES_PER_CHARACTER)
         return filled
 
     def _fill_and_try(
-        self, policy: Policy, values: Mapping[str, ClaimValue]
+        self, policy: Policy, form: str, values: Mapping[str, ClaimValue]
     ) -> tuple[str, Expression, Expression]:
-        """Fill a policy in and try it, since it goes into the log as soon as it is used. A policy
-        that can't be evaluated permits nothing: no claim makes a call fail."""
+        """Fill a policy in, whose condition has this form, and try it, since it goes into the log
+        as soon as it is used. A policy that can't be evaluated permits nothing: no claim makes a
+        call fail."""
         try:
-            where, when = apart(filled_policy(from_json(json.loads(policy.form)), values))
+            where, when = apart(filled_policy(from_json(json.loads(form)), values))
             key = predicate_key(where)
             if not isinstance(where, Literal):
                 try_predicate(key, self.state.streams[policy.stream_id].schema.types)

@@ -108,9 +108,14 @@ def text_source(query: Query, streams: TenantStreams) -> BoundText:
 def in_zones(query: Query, zones: Zones) -> Query:
     """Return a query with the rules of its time zones. Raises UnknownTimeZone if the store has none
     of one of them."""
-    if missing := zones_of(query) - zones.keys():
-        raise UnknownTimeZone(missing)
+    check_zones(zones_of(query), zones)
     return with_zones(query, zones)
+
+
+def check_zones(names: frozenset[str], zones: Zones) -> None:
+    """Raise UnknownTimeZone if the store has no rules of one of these time zones."""
+    if missing := names - zones.keys():
+        raise UnknownTimeZone(missing)
 
 
 # ---- the texts of registrations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psoup.answers.caches import UnregisteredIds
 from psoup.answers.planning.prepared import PreparedQuery, schemas_of
@@ -69,9 +69,27 @@ def prepared_query(view: View, question: Question, unregistered: UnregisteredIds
     if source.text not in (None, registration.position):
         raise TextReplaced
     if question.prepared is not None and question.prepared.holds(state, registration):
-        return question.prepared
-    schemas = schemas_of(state, registration.legs)
-    return PreparedQuery.of_registration(query, schemas, registration)
+        prepared = question.prepared
+    else:
+        schemas = schemas_of(state, registration.legs)
+        prepared = PreparedQuery.of_registration(query, schemas, registration)
+    return _renewed(view, prepared, unregistered) if prepared.zones else prepared
+
+
+def _renewed(view: View, prepared: PreparedQuery, unregistered: UnregisteredIds) -> PreparedQuery:
+    """Return a prepared query with the predicates that it has by the present rules of time zones,
+    which may not be those that it was registered with."""
+    query = prepared.query
+    legs = zip(prepared.legs, query.predicate_keys, strict=True)
+    triggers = zip(prepared.triggers, query.triggers, strict=True)
+    return replace(
+        prepared,
+        legs=tuple(_named(view, leg.stream_id, key, unregistered) for leg, key in legs),
+        triggers=tuple(
+            _named(view, trigger.stream_id, refresh.predicate_key, unregistered)
+            for trigger, refresh in triggers
+        ),
+    )
 
 
 def _named(view: View, stream_id: int, key: str, unregistered: UnregisteredIds) -> RegisteredLeg:

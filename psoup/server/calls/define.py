@@ -10,10 +10,12 @@ from typing import TypeVar
 
 from psoup.access.actions import Action
 from psoup.access.named import named_objects
-from psoup.errors import BadRequest, NamedByViews, NoSuchStream
+from psoup.answers.planning.question import check_zones
+from psoup.errors import BadRequest, NamedByViews, NoSuchStream, UnknownTimeZone
 from psoup.lookup import TenantStreams, find_stream, find_view
 from psoup.server.call import Call
 from psoup.server.calls.erase import erase, erasure_note
+from psoup.server.calls.zones import zones_for
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import check_name, check_text
@@ -49,9 +51,11 @@ from querystem.language import (
     bind_policy,
     bind_query,
     bind_view,
+    function_body,
     parse_statement,
     sample_policy,
 )
+from querystem.zones import renewed, zones_in, zones_of
 
 T = TypeVar("T")
 
@@ -223,7 +227,9 @@ async def _create_view(
     def bound(streams: TenantStreams) -> DefineView:
         limit = core.settings.query_bytes
         view = bind_view(sql, statement, streams.lookup, max_text=limit, names=streams.names)
-        named = named_objects(bind_query(view.text, streams.lookup, {}, max_text=limit))
+        query = bind_query(view.text, streams.lookup, {}, max_text=limit)
+        check_zones(zones_of(query), core.follower.state.zones)
+        named = named_objects(query)
         objects = [*streams.ids_of(named.streams | named.views), *sorted(streams.called_ids)]
         acting.demand(core.follower.state, objects, (Action.READ,))
         over = (*streams.view_ids, *streams.function_ids)
@@ -240,6 +246,8 @@ async def _create_function(
     def bound(streams: TenantStreams) -> DefineView:
         limit = core.settings.query_bytes
         function = bind_function_definition(sql, statement, streams.lookup, max_text=limit)
+        body = predicate_key(function_body(function, streams.lookup))
+        check_zones(zones_in([body]), core.follower.state.zones)
         acting.demand(core.follower.state, sorted(streams.called_ids), (Action.READ,))
         return DefineView(acting.tenant, acting.owner, function, (), streams.function_ids)
 
@@ -258,10 +266,12 @@ async def _create_policy(
         stream = streams.stream(statement.stream)
         # A condition that can't be evaluated would hide every row of the stream, so it is tried
         # first.
+        zones = core.follower.state.zones
+        check_zones(zones_in([predicate_key(condition.where)]), zones)
         where, _ = apart(sample_policy(condition.where))
-        try_predicate(predicate_key(where), stream.schema.types)
+        try_predicate(renewed(predicate_key(where), zones), stream.schema.types)
         terms = tenant, owner, statement.name, statement.stream, stream.id
-        return DefinePolicy(*terms, statement.text, condition)
+        return DefinePolicy(*terms, statement.text, condition, stream.schema.altered_at)
 
     return await _submit_bound(core, call, acting, bound)
 
@@ -273,7 +283,11 @@ async def _submit_bound(
     has changed in between."""
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
-        proposal = await core.in_thread(call, bind, acting.streams(core.follower.state))
+        try:
+            proposal = await core.in_thread(call, bind, acting.streams(core.follower.state))
+        except UnknownTimeZone as unknown:
+            await zones_for(core, call, unknown.names)
+            continue
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal)
-    raise BadRequest("what the statement names was dropped and created again, over and over")
+    raise BadRequest("what the statement names was altered or dropped, over and over")

@@ -26,7 +26,7 @@ from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.store import Position, StreamState
 from psoup.store.state.erasures import MAX_ERASED_ROWS, NO_IDS
-from psoup.write.draft import Stale
+from psoup.write.draft import Stale, check_bound
 from psoup.write.erasures import Erase
 from querystem.expressions import Expression, Literal, columns_of
 from querystem.kernel import matches
@@ -47,7 +47,7 @@ async def erase(
         bound = await core.in_thread(call, _bound, core, sql, statement, streams)
         with contextlib.suppress(Stale):
             return await _erase(core, call, acting, streams.stream(statement.name), bound)
-    raise BadRequest("the stream was dropped and created again, over and over")
+    raise BadRequest("the stream was altered, or dropped and created again, over and over")
 
 
 def _bound(core: Core, sql: str, statement: EraseRows, streams: TenantStreams) -> ErasedRows:
@@ -60,9 +60,10 @@ async def _erase(
 ) -> tuple[StreamState, Position, int]:
     _check_losses(core, stream)
     subject = acting.tenant, acting.owner, stream.schema.name, stream.id
+    altered_at = stream.schema.altered_at
     key = _key(stream.schema, bound.values) if stream.schema.key else None
     if key is not None:
-        await core.submit(call, Erase(*subject, NO_IDS, key))
+        await core.submit(call, Erase(*subject, NO_IDS, key, altered_at))
         # Rows of the key that were accepted before that are found below.
         await core.follower.catch_up()
 
@@ -70,6 +71,7 @@ async def _erase(
         stem = core.follower.view.find_stem(stream.id)
         if stem is None:
             raise Stale
+        check_bound(core.follower.state, [stream.id], altered_at)
         return await core.in_thread(call, _ids, stem, bound.where)
 
     ids = await core.follower.read(attempt)
@@ -78,7 +80,7 @@ async def _erase(
             f"{len(ids):,} rows have that value; at most {MAX_ERASED_ROWS:,} are erased at once",
             hint="DROP STREAM removes all rows of a stream",
         )
-    stream, position = await core.submit(call, Erase(*subject, ids, key))
+    stream, position = await core.submit(call, Erase(*subject, ids, key, altered_at))
     return stream, position, len(ids)
 
 

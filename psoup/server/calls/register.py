@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from datastem.instants import SECOND
 from psoup.access.actions import reads_all
-from psoup.answers.planning.question import in_zones
+from psoup.answers.planning.question import check_zones, in_zones
 from psoup.errors import BadRequest, UnknownTimeZone
 from psoup.lookup import TenantStreams
 from psoup.server.call import Call
 from psoup.server.calls.binding import bind, written_out
 from psoup.server.calls.publish import measured
-from psoup.server.calls.zones import zones_for
+from psoup.server.calls.zones import in_its_zones, zones_for
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings, check_name, check_text, lease_micros
@@ -44,7 +44,7 @@ from querystem.composites import Composition
 from querystem.language import UnknownColumn, bind_rows
 from querystem.query import Query
 from querystem.query_json import read_shape
-from querystem.zones import zones_of
+from querystem.zones import renewed_all, zones_in, zones_of
 
 _ATTEMPTS = 3
 _KEY_COLUMN = "client_key"
@@ -123,13 +123,14 @@ async def register(
         await core.follower.catch_up()
         streams, query, parameters = await _bound(core, call, acting, request)
         acting.demand_named(core.follower.state, query, streams)
-        await zones_for(core, call, zones_of(query))
+        query = await in_its_zones(core, call, query)
         composition = await _composition(core, call, streams, query)
         ready = [Prepared(request.client_key, parameters, query, composition)]
         terms = acting.tenant, acting.owner, streams.ids, request.sql, lease
-        proposal = RegisterAll(*terms, ready, request.replace, streams.view_ids)
-        # A stream or view that the text was bound to has ended in between: bind to the newest
-        # state.
+        bound_to = streams.view_ids, streams.altered_at
+        proposal = RegisterAll(*terms, ready, request.replace, *bound_to)
+        # A stream or view that the text was bound to has ended in between, or has other columns:
+        # bind to the newest state.
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal), query, streams
     raise _dropped_repeatedly()
@@ -201,17 +202,20 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
         if bound.pattern is not None:
             acting.demand_named(core.follower.state, bound.pattern, streams)
         parameters = to_json_many(values.columns, values.count)
+        bound_to = streams.view_ids, streams.altered_at
         zones = core.follower.state.zones
         if bound.form is not None:
-            in_zones(read_shape(bound.form), zones)
-            rows = ManyRows(values.client_keys, parameters, bound.keys)
+            texts = [bound.form, *bound.keys]
+            check_zones(zones_of(read_shape(bound.form)) | zones_in(texts), zones)
+            form, *keys = renewed_all(texts, zones)
+            rows = ManyRows(values.client_keys, parameters, keys)
             subject = tenant, owner, streams.bound.id, sql, lease
-            return RegisterRows(*subject, bound.form, rows, request.replace, streams.view_ids)
+            return RegisterRows(*subject, form, rows, request.replace, *bound_to)
         written = [written_out(in_zones(query, zones)) for query in bound.queries]
         composed = (composition_of(query, streams.streams_of(query)) for query in written)
         ready = list(map(Prepared, values.client_keys, parameters, written, composed))
         terms_of_all = tenant, owner, streams.ids, sql, lease
-        return RegisterAll(*terms_of_all, ready, request.replace, streams.view_ids)
+        return RegisterAll(*terms_of_all, ready, request.replace, *bound_to)
 
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
@@ -239,7 +243,7 @@ async def _reserve(core: Core, call: Call, arrow: Buffer | None) -> None:
 
 
 def _dropped_repeatedly() -> BadRequest:
-    return BadRequest("the stream was dropped and created again, over and over")
+    return BadRequest("the stream was altered, or dropped and created again, over and over")
 
 
 async def _terms(

@@ -37,7 +37,6 @@ from psoup.server.wire.zones import zone_message
 from psoup.store import Position, State
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.interest import Lookback
-from querystem.zones import rules_of
 
 T = TypeVar("T")
 
@@ -380,5 +379,6 @@ def _begin(plan: Plan, difference: Difference) -> pb.SyncBegin:
     begin.slides = rows and by_clock(plan)
     begin.keyed = difference.job.question.changes and has_keys(plan)
     begin.combined = difference.job.question.changes and is_combined(plan)
-    begin.zones.extend(map(zone_message, rules_of(plan.query)))
+    prepared = difference.job.question.prepared
+    begin.zones.extend(map(zone_message, () if prepared is None else prepared.zones))
     return begin

@@ -37,8 +37,10 @@ from querystem.language import (
     function_sql,
     leg_window_text,
     policy_sql,
+    policy_text,
     refresh_text,
     stream_sql,
+    view_renames,
     view_sql,
 )
 from querystem.query import Leg, Query
@@ -124,7 +126,10 @@ def _whole_stream(
         _add_former_labels(message, schema, stream.schema.accepted_labels(view.now))
     if not bound:
         message.policies.extend(
-            policy_sql(policy.name, schema.name, policy.text) for policy in policies
+            policy_sql(
+                policy.name, schema.name, policy_text(policy.text, policy.form, stream.schema)
+            )
+            for policy in policies
         )
     if schema.retain is not None:
         message.retain.CopyFrom(from_duration(schema.retain))
@@ -161,11 +166,12 @@ def view_message(state: State, view: ViewState, acting: Acting) -> pb.View | pb.
             sql=function_sql(definition) if has_text else "",
             over=over,
         )
+    schemas = [state.streams[id_].schema for id_ in view.over if id_ in state.streams]
     return pb.View(
         name=definition.name,
         id=view.id,
         columns=columns_message(definition.columns),
-        sql=view_sql(definition) if has_text else "",
+        sql=view_sql(definition, view_renames(definition, schemas)) if has_text else "",
         over=over,
     )
 

@@ -19,7 +19,16 @@ import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, Mask
 from datastem.types import Kind, parse_type
-from querystem.expressions import Call, ColumnRef, Expression, Literal, Now, Parameter, from_json
+from querystem.expressions import (
+    Call,
+    ColumnRef,
+    Expression,
+    Literal,
+    Now,
+    Parameter,
+    Zone,
+    from_json,
+)
 from querystem.index.columns.constants import ConstantColumns
 from querystem.index.columns.formulas import operand_parameters
 from querystem.index.formula import formula_of
@@ -169,5 +178,5 @@ def _filled(expression: Expression, literals: Mapping[str, Literal]) -> Expressi
             return literals.get(name, expression)
         case Call(op, args, type_):
             return Call(op, tuple(_filled(arg, literals) for arg in args), type_)
-        case Literal() | ColumnRef() | Now():
+        case Literal() | ColumnRef() | Now() | Zone():
             return expression

@@ -31,6 +31,7 @@ from querystem.language.expressions.coerce import (
 from querystem.language.expressions.conditions import CONDITIONS, InnerQuery
 from querystem.language.expressions.scope import Scope
 from querystem.language.expressions.time_arithmetic import is_of_time, time_arithmetic
+from querystem.language.expressions.time_zones import clock_time, misplaced_zone
 from querystem.language.functions.aggregates import is_aggregate, misplaced
 from querystem.language.functions.table import FUNCTIONS, bind_function, check_function
 from querystem.language.functions.texts import concatenation
@@ -212,7 +213,20 @@ class Binder:
         consume(node, "this", "to")
         to = node.args["to"]
         type_ = read_type(str(to.this), node_span(to))
-        return explicit_cast(self.bind(node.this), type_, node_span(node))
+        value = self._shown(node.this) if type_.kind in (Kind.DATE, Kind.TEXT) else None
+        return explicit_cast(value or self.bind(node.this), type_, node_span(node))
+
+    def _shown(self, node: exp.Expr) -> Typed | None:
+        """Return what a zone's clock shows for `… AT TIME ZONE '…'`; None for any other node."""
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if not isinstance(node, exp.AtTimeZone):
+            return None
+        consume(node, "this", "zone")
+        return clock_time(self.bind(node.this), self.bind(node.args["zone"]), node_span(node))
+
+    def _at_time_zone(self, node: exp.Expr) -> Typed:
+        raise misplaced_zone(node_span(node))
 
     def _arithmetic(self, node: exp.Expr) -> Typed:
         consume(node, "this", "expression")
@@ -257,7 +271,8 @@ class Binder:
             raise SyntaxProblem(
                 "DISTINCT stands in aggregates, or after SELECT", node_span(node.expressions[0])
             )
-        args = [self.bind(arg) for arg in node.expressions]
+        is_extract = name.lower() == "extract"
+        args = [(is_extract and self._shown(arg)) or self.bind(arg) for arg in node.expressions]
         if defined is not None and self.functions is not None:
             return self.functions.call(defined, args, span)
         return bind_function(name.lower(), args, span)
@@ -330,8 +345,6 @@ def identifier(node: exp.Expr) -> str:
 def _unsupported(node: exp.Expr) -> SyntaxProblem:
     span = node_span(node)
     hint = _HINTS.get(type(node), "")
-    if isinstance(node, exp.AtTimeZone):
-        return NotYet("AT TIME ZONE in an expression", span, hint=hint)
     return SyntaxProblem(f"{what(node)} is not supported", span, hint=hint, reason="NOT_SUPPORTED")
 
 
@@ -339,8 +352,6 @@ _HINTS: dict[type[exp.Expr], str] = {
     exp.ILike: "write lower(a) LIKE 'pattern'",
     exp.Concat: "one text, in one pair of quotes, or two with || between them",
     exp.Star: "* stands alone in the SELECT list",
-    exp.AtTimeZone: "instants are UTC; give literals an offset. Days of a zone are windows: DURING"
-    " TODAY AT TIME ZONE 'Europe/Madrid'",
 }
 _ARITHMETIC: dict[type[exp.Expr], Op] = {
     exp.Add: Op.ADD,
@@ -362,6 +373,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[Binder, exp.Expr], Typed]] = {
     exp.Placeholder: Binder._placeholder,
     exp.Column: Binder._column,
     exp.Cast: Binder._cast,
+    exp.AtTimeZone: Binder._at_time_zone,
     exp.Neg: Binder._neg,
     exp.Anonymous: Binder._function,
     exp.Subquery: Binder._subquery,

@@ -108,7 +108,8 @@ def _in(binder: NodeBinder, node: exp.Expr) -> Typed:
     span, value = node_span(node), binder.bind(node.this)
     items = [binder.bind(item) for item in node.expressions]
     if not items:
-        raise SyntaxProblem("IN needs at least one value", span)
+        # As in SQLite: nothing is among no values, not even NULL.
+        return Typed(FALSE, span)
     if value.open:
         value = settle(value, next((i.type for i in items if not i.open), TEXT))
     constants: list[Typed] = []

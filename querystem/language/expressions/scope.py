@@ -107,13 +107,13 @@ class Scope:
         near = nearest(name, {column for item in self.items for column in item.types}, 0.75)
         if near:
             hint = f"{self.meant(near)} {hint}"
+        hint = self._renaming(name) or hint
         return UnknownColumn(f'there is no column "{name[:60]}"', span, hint=hint)
 
     def meant(self, name: str) -> str:
         """Return a hint with the nearest column of all items."""
-        for item in self.items:
-            if item.stream is not None and (hint := item.stream.schema.renaming(name)):
-                return hint
+        if hint := self._renaming(name):
+            return hint
         if len(self.items) == 1:
             return suggest(name, self.items[0].types)
         near = nearest(name, {column for item in self.items for column in item.types})
@@ -123,6 +123,11 @@ class Scope:
             )
         written = [item.written(near) for item in self.items if near in item.types]
         return f"did you mean {_listed(written, 'or')}?"
+
+    def _renaming(self, name: str) -> str:
+        """Return what became of a column that has had a name; empty if none has."""
+        schemas = [item.stream.schema for item in self.items if item.stream is not None]
+        return next((hint for schema in schemas if (hint := schema.renaming(name))), "")
 
     def star(self, of: str | None = None) -> Iterator[tuple[ScopeItem, str]]:
         """Yield the columns of `*`, or of `name.*`; a merged column stands at its item."""

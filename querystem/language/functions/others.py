@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datastem.types import BIGINT, DOUBLE, TEXT, TIMESTAMP, Kind
-from querystem.expressions import Literal, Op
+from querystem.expressions import Literal, Op, Zone
 from querystem.kernel.dates import DURATION_UNITS
 from querystem.language.errors import Span, TypeProblem
 from querystem.language.expressions.coerce import cast, comparable, need, unify
+from querystem.language.expressions.time_zones import instant, zone_name
 from querystem.language.functions.signature import (
     MAX_ARGUMENTS,
     Args,
@@ -41,9 +42,12 @@ def _nullif(args: Args, span: Span) -> Typed:
 
 
 def _date_trunc(args: Args, span: Span) -> Typed:
-    unit = _unit(args[0], TRUNC_UNITS)
-    moment = _moment(args[1], "date_trunc")
-    return Typed(call(Op.DATE_TRUNC, (unit, moment.node), TIMESTAMP), span)
+    unit, zone = _unit(args[0], TRUNC_UNITS), zone_name(args[2]) if len(args) == 3 else ""
+    if not zone:
+        moment = _moment(args[1], "date_trunc")
+        return Typed(call(Op.DATE_TRUNC, (unit, moment.node), TIMESTAMP), span)
+    moment = instant(args[1], "date_trunc in a time zone")
+    return Typed(call(Op.DATE_TRUNC, (unit, moment.node, Zone(zone)), TIMESTAMP), span)
 
 
 def _extract(args: Args, span: Span) -> Typed:
@@ -131,12 +135,13 @@ TIME = FunctionGroup(
         Signature(
             "date_trunc",
             2,
-            2,
+            3,
             _date_trunc,
-            "date_trunc('unit', t)",
-            "the begin of the unit that t is in, as a TIMESTAMP",
-            "date_trunc('hour', TIMESTAMP '2026-11-16 09:45')",
-            "2026-11-16 09:00:00",
+            "date_trunc('unit', t[, 'zone'])",
+            "the begin of the unit that t is in, as a TIMESTAMP; with a time zone, the instant at "
+            "which the unit begins there",
+            "date_trunc('day', TIMESTAMP '2026-11-16 09:45', 'Europe/Madrid')",
+            "2026-11-15 23:00:00",
         ),
         Signature(
             "extract",
@@ -144,10 +149,12 @@ TIME = FunctionGroup(
             2,
             _extract,
             "extract(unit FROM t)",
-            "one field of a TIMESTAMP or DATE; of a duration all of it in that unit",
+            "one field of a TIMESTAMP or DATE; of a duration all of it in that unit; "
+            "of t AT TIME ZONE 'zone' what the clock shows there",
             "extract(dow FROM DATE '2026-11-16')",
             "1",
         ),
     ),
-    "[Expressions](language.md#expressions) has the units.",
+    "[Expressions](language.md#expressions) has the units, [time zones](language.md#time-zones)\n"
+    "what zones are.",
 )

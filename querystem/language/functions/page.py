@@ -38,6 +38,8 @@ _TAIL = """## Unlike DuckDB
 | a text past 1 MiB is NULL | no limit |
 | `median` and `percentile` of a DECIMAL are DOUBLE; times are refused | DECIMAL; TIMESTAMP |
 | `percentile(x, p)` | `quantile_cont(x, p)` |
+| `date_trunc('day', t, 'zone')` | `date_trunc('day', t AT TIME ZONE 'zone') AT TIME ZONE 'zone'` |
+| a day that had begun when the clock is set back across midnight goes on | it begins again |
 """
 
 

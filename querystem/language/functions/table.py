@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from querystem.language.errors import NotYet, Span, SyntaxProblem, UnknownFunction
+from querystem.language.errors import Span, SyntaxProblem, UnknownFunction
 from querystem.language.expressions.clocks import is_clock
 from querystem.language.functions.aggregates import AGGREGATES
 from querystem.language.functions.numbers import NUMBERS
@@ -59,8 +59,6 @@ _LISTS = "texts of several rows can't be joined; select the rows, and join them 
 _MODE = "count the values by GROUP BY, with ORDER BY count(*) DESC LIMIT 1"
 _ABSENT = dict.fromkeys(("string_agg", "group_concat", "listagg"), _LISTS) | {"mode": _MODE}
 
-_ZONED = "DURING TODAY AT TIME ZONE 'Europe/Madrid' is a window of a zone; date_trunc counts in UTC"
-
 
 def check_function(name: str, span: Span) -> None:
     """Raise UnknownFunction if no function has this name, which is in lower case."""
@@ -72,8 +70,6 @@ def bind_function(name: str, args: Args, span: Span) -> Typed:
     """Return the call of a function whose name, in lower case, `check_function` accepts; raise
     SyntaxProblem, TypeProblem."""
     function = FUNCTIONS[name]
-    if name == "date_trunc" and len(args) == 3:
-        raise NotYet("date_trunc in a time zone", span, hint=_ZONED)
     if not function.least <= len(args) <= function.most:
         raise SyntaxProblem(f"{name} takes {_counted(function)}, not {len(args)}", span)
     return function.bind(args, span)

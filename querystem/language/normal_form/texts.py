@@ -21,6 +21,7 @@ from querystem.expressions import (
     Op,
     Parameter,
     Scalar,
+    Zone,
 )
 from querystem.language.tokens.durations import UNITS, write_duration, write_interval
 from querystem.language.tokens.names import write_name
@@ -45,6 +46,7 @@ _WEAKEST_FIRST = (
     {Op.ADD, Op.SUB},
     {Op.MUL, Op.DIV, Op.INT_DIV, Op.MOD},
     {Op.NEG},
+    {Op.AT_TIME_ZONE},
 )
 _STRENGTH = {op: strength for strength, ops in enumerate(_WEAKEST_FIRST) for op in ops}
 _CLOSED = len(_WEAKEST_FIRST)
@@ -58,10 +60,15 @@ def expression_text(expression: Expression) -> str:
             return literal_text(value)
         case ColumnRef(name, _):
             return write_name(name)
+        case Parameter(name, type_) if name.startswith(f"{type_} "):
+            # A claim of a row policy, whose parameter has its type in front.
+            return f"CAST(claim({literal_text(name.removeprefix(f'{type_} '))}) AS {type_})"
         case Parameter(name, _):
             return f":{name}"
         case Now():
             return "NOW"
+        case Zone(name):
+            return literal_text(name)
         case Call():
             return _call_text(expression)
 

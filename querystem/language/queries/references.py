@@ -37,7 +37,7 @@ from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 from querystem.user_functions import FunctionDefinition
 from querystem.views import MAX_VIEWS_DEEP, ViewDefinition
 
-MAX_REFERENCES = 32
+MAX_REFERENCES = 64
 
 Named = StreamSchema | ViewDefinition | FunctionDefinition
 Lookup = Callable[[str], Named | None]

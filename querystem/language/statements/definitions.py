@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import TokenType
@@ -248,10 +248,12 @@ def _view(reader: TokenReader, text: str, name: str, delivery: Delivery) -> Crea
     return CreateView(name, delivery, text[begin : last.end + 1], begin)
 
 
-def view_sql(view: ViewDefinition) -> str:
-    """Return the statement that makes a view; parsing it gives the view's query again."""
+def view_sql(view: ViewDefinition, renames: Sequence[str] = ()) -> str:
+    """Return the statement that makes a view; parsing it gives the view's query again. A comment
+    names columns that have other names now."""
     word = f"{view.delivery.value} " if view.delivery is not Delivery.PLAIN else ""
-    return f"CREATE {word}VIEW {write_name(view.name)} AS {view.text}"
+    comment = f" /* renamed since: {', '.join(renames)} */" if renames else ""
+    return f"CREATE {word}VIEW {write_name(view.name)} AS {view.text}{comment}"
 
 
 def _column(reader: TokenReader, text: str, notes: dict[str, None]) -> tuple[Column, Span]:

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from datastem.schema import Column
 from datastem.types import Type
+from querystem.expressions import Expression
 from querystem.language.errors import BindProblem, QueryError, Span, SyntaxProblem, located
 from querystem.language.expressions.clocks import is_clock
 from querystem.language.expressions.user_calls import (
@@ -110,6 +111,12 @@ def bind_function_definition(
         # A function that calls others may be too deep to be called itself.
         UserCalls(lambda name, _: calls.lookup(name, True)).check(function, statement.span)
     return function
+
+
+def function_body(function: FunctionDefinition, lookup: Lookup) -> Expression:
+    """Return the expression of a function over its parameters; raise QueryError."""
+    calls = UserCalls(function_lookup(lookup))
+    return bind_body(parse_body(function.text), function.name, function.parameters, calls)
 
 
 def _check_name(name: str, span: Span) -> None:

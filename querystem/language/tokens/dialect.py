@@ -177,6 +177,12 @@ class ExpressionParser(parser.Parser):
         self._expect(TokenType.R_PAREN, ")")
         return self.expression(exp.Subquery(this=query))
 
+    def _parse_at_time_zone(self, this: exp.Expr | None) -> exp.Expr | None:
+        while this is not None and self._match_text_seq("AT", "TIME", "ZONE"):
+            zone = self._needed(self._parse_unary())
+            this = self.expression(exp.AtTimeZone(this=this, zone=zone))
+        return this
+
     def _spread(self, first: Token, node: exp.Expr | None) -> exp.Expr | None:
         """Set the position of the node: from its first token to the one just read."""
         if node is None:

@@ -37,6 +37,9 @@ QUERIES = {
     "WINDOW(RANGE 10 SECONDS) WHERE o.customer = customers.id) ORDER BY id DESC",
     "pairs": "SELECT DISTINCT a.item FROM orders AS a WINDOW(RANGE 30 SECONDS), orders AS b "
     "WINDOW(ROWS 6) WHERE a.item = b.item",
+    "days": "SELECT date_trunc('hour', o.ts, 'Asia/Kolkata') AS hour, c.region, "
+    "count(*) AS n FROM orders AS o WINDOW(RANGE 20 SECONDS), customers AS c "
+    "WHERE o.customer = c.id GROUP BY hour, c.region",
     "busiest": "SELECT max(n) AS n FROM (SELECT customer, count(*) AS n FROM orders "
     "WINDOW(RANGE 20 SECONDS) GROUP BY customer) AS each",
 }

@@ -19,6 +19,7 @@ from querystem.expressions import (
     Op,
     Parameter,
     Scalar,
+    Zone,
 )
 from querystem.grouping import Aggregate, Grouping, aggregate_name, key_name
 from querystem.language import (
@@ -101,6 +102,8 @@ def show(expression: Expression, names: Mapping[str, str] = NAMES) -> str:
             return f":{name}"
         case Now():
             return "NOW"
+        case Zone(name):
+            return f"'{name}'"
         case Literal():
             return _literal(expression)
         case Call():

@@ -209,7 +209,7 @@ def test_every_operation_of_the_kernel_can_be_written() -> None:
     text = """
         SELECT CASE WHEN ok THEN 1 END AS a, CAST(size AS TEXT) AS b, size + 1 AS c, size - 1 AS d,
             size * 2 AS e, size / 2 AS f, size div 2 AS g, size % 2 AS h, -size AS i,
-            symbol || 'a' AS j FROM trades
+            symbol || 'a' AS j, CAST(at AT TIME ZONE 'Europe/Madrid' AS DATE) AS k FROM trades
         WHERE size = 1 AND size <> 2 AND size < 3 AND size <= 4 AND size > 5 AND size >= 6 AND
             size IS DISTINCT FROM 7 AND NOT size IS NULL AND size IN (1, 2) AND symbol LIKE 'a'
             OR ok

@@ -160,8 +160,9 @@ def test_references_through_views_count() -> None:
     assert len(catalog_.bind("SELECT symbol FROM c").legs) == 8
     catalog_.define("CREATE VIEW d AS SELECT x.symbol FROM c AS x, c AS y, c AS z, c AS w")
     assert len(catalog_.bind("SELECT symbol FROM d").legs) == 32
+    assert len(catalog_.bind("SELECT x.symbol FROM d AS x, d AS y").legs) == 64
     with pytest.raises(QueryError) as caught:
-        catalog_.bind("SELECT x.symbol FROM d AS x, trades AS y")
+        catalog_.bind("SELECT x.symbol FROM d AS x, d AS y, trades AS z")
     assert caught.value.reason == "TOO_MANY_REFERENCES"
 
 

@@ -49,7 +49,7 @@ from querystem.query import Query
 from tests.oracle import checksums
 from tests.oracle.clocks import Known
 from tests.oracle.trees import World
-from tests.support.answers.trees import KEYED, START, STREAMS
+from tests.support.answers.trees import ARRIVAL, KEYED, START, STREAMS
 from tests.support.server.callers import new_call
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
@@ -76,7 +76,11 @@ class Published:
 class CopyWorld:
     """Streams that fill at random. Close it when done."""
 
-    def __init__(self, folder: Path, chance: random.Random) -> None:
+    def __init__(self, folder: Path, chance: random.Random, *, waiting: bool | None = None) -> None:
+        """`waiting`: if rows that are far ahead wait; None draws it. Then windows that count rows
+        of event time are copied as results."""
+        if waiting is None:
+            waiting = chance.random() < 0.5
         self.chance = chance
         self.clock = START
         self.loop = asyncio.new_event_loop()
@@ -84,8 +88,10 @@ class CopyWorld:
         self.cores = [self._start(), self._start()]
         self.engine = HandMadeEngine(self.cores[0].store)
         self.streams: dict[str, Published] = {}
-        for sql in STREAMS.values():
-            statement = parse_statement(sql)
+        for name, sql in STREAMS.items():
+            statement = parse_statement(
+                sql if waiting or name in ARRIVAL else f"{sql} AHEAD 1 HOUR"
+            )
             assert isinstance(statement, CreateStream)
             self.run(self.cores[0].appender.submit(Define("main", "main", statement.schema)))
             self.streams[statement.schema.name] = Published(statement.schema)

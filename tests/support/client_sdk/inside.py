@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from client_sdk import Client, ConnectionFailed, PsoupError, Retry, ServerError
 from client_sdk._grpc.channels import detail_from, error_for
 from datastem.instants import SECOND, from_micros
-from psoup.server.calls.invoke import invoke
+from psoup.server.calls.invoke import ask, invoke
 from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.server.services import HANDLERS
@@ -83,12 +83,18 @@ class InsideTransport:
         self.calls.append((method, request))
         if method == "Sync":
             return self._parts(_sent(request), self.cuts.pop(0) if self.cuts else None)
-        assert isinstance(request, pb.InvokeRequest)
+        assert isinstance(request, pb.InvokeRequest | pb.AskRequest)
         return self._answer(request)
 
-    def _answer(self, request: pb.InvokeRequest) -> Generator[pb.InvokeResponse, None, None]:
+    def _answer(
+        self, request: pb.InvokeRequest | pb.AskRequest
+    ) -> Generator[pb.InvokeResponse, None, None]:
+        if isinstance(request, pb.InvokeRequest):
+            answer = invoke(self.core, new_call(), request)
+        else:
+            answer = ask(self.core, new_call(), request)
         try:
-            yield from self._run(received(invoke(self.core, new_call(), request)))
+            yield from self._run(received(answer))
         except FAMILIES as error:
             raise _refusal(error, self.core.store.id) from None
 

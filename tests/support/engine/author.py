@@ -30,7 +30,9 @@ from psoup.store import (
     Trigger,
     Unregister,
 )
+from psoup.write.columns import column_of, renamed, without
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
+from querystem.language import DropColumn, RenameColumn
 from querystem.query import Leg, Query
 from querystem.query_json import query_to_json
 from results.window import UNBOUNDED, Window
@@ -164,6 +166,19 @@ class Author:
                 continue
             self.state.apply(entry)
             return position
+
+
+def alter_columns(author: Author, stream: int, change: RenameColumn | DropColumn) -> StreamSchema:
+    """Append what ALTER STREAM does to a column that nothing reads, or that is renamed."""
+    state = author.state.streams[stream]
+    position = Position(author.state.position.version + 1, 0).packed
+    schema, now = state.schema, author.state.clock
+    if isinstance(change, RenameColumn):
+        schema = renamed(schema, change, position, now, 1000)
+    else:
+        schema = without(schema, column_of(schema, change.column), change, position, now)
+    author.append(StreamAltered(stream, state.version + 1, schema))
+    return schema
 
 
 def add_column(author: Author, stream: int, column: Column) -> StreamSchema:
