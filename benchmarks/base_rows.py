@@ -66,11 +66,10 @@ def _measure(report: Report, client: Client, copies: Copies, count: int, rounds:
     for what, change in changes.items():
         change()
         syncs = {name: _synced(copies, client, name) for name in COPIES}
-        for unit, values in {
-            "bytes": {name: synced.received_bytes for name, (synced, _) in syncs.items()},
-            "ms of a processor": {name: seconds * 1e3 for name, (_, seconds) in syncs.items()},
-        }.items():
-            _add(report, what, values, unit)
+        received = {name: float(synced.received_bytes) for name, (synced, _) in syncs.items()}
+        _add(report, what, received, "bytes")
+        times = {name: seconds * 1e3 for name, (_, seconds) in syncs.items()}
+        _add(report, what, times, "ms of a processor")
     reads = {name: copies[name].rows for name in COPIES}
     assert reads[RESULTS]() == reads["base rows"]()
     least = least_cpu(reads, rounds)

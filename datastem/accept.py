@@ -136,6 +136,8 @@ def accept(sent: pa.Table, schema: StreamSchema, clock: int, limits: Limits) -> 
     if has_patches:
         _check_patches(batch, schema, ops, limits)
     low, high = event_times(batch, schema, clock)
+    if not has_patches:
+        check_validity(batch, schema)
     batch = batch.rename_columns([stream.labels.get(name, name) for name in batch.schema.names])
     more = _dropped_columns(dropped, has_patches, limits, remaining_bytes)
     if (expected := _read_expected(sent, schema, limits)) is not None:
@@ -336,6 +338,44 @@ def event_times(
     late = int(ts.argmax())
     check_ahead(int(ts[late]), schema, clock, late)
     return int(ts.min()), int(ts[late])
+
+
+def check_validity(batch: pa.RecordBatch, schema: StreamSchema) -> None:
+    """Raise RowError if a row of a batch that has all its values is never valid. Deletes may have
+    any."""
+    validity = schema.validity
+    names = batch.schema.names
+    if validity is None or validity.starts not in names or validity.ends not in names:
+        return
+    starts, ends = batch.column(validity.starts), batch.column(validity.ends)
+    is_row = np.ones(batch.num_rows, np.bool_)
+    if schema.key:
+        is_row = batch.column(OP).to_numpy() != OP_DELETE
+    without = is_row & starts.is_null().to_numpy(zero_copy_only=False)
+    if without.any():
+        raise RowError(
+            "NULL_START",
+            f"rows of stream {schema.name} are valid from {validity.starts}, which may not be NULL",
+            row=int(without.argmax()),
+            field=validity.starts,
+            expected="a TIMESTAMP",
+            got="NULL",
+        )
+    empty = is_row & pc.less_equal(ends, starts).fill_null(False).to_numpy(zero_copy_only=False)
+    if empty.any():
+        row = int(empty.argmax())
+        start, end = (
+            format_instant(times.view(pa.int64())[row].as_py()) for times in (starts, ends)
+        )
+        raise RowError(
+            "NEVER_VALID",
+            f"row {row} would be valid from {start} until {end}, which is never",
+            row=row,
+            field=validity.ends,
+            expected=f"an instant after {start}, or NULL for ever",
+            got=end,
+            hint=f"{validity.ends} is the first instant at which the row is not valid any more",
+        )
 
 
 _OPERATIONS = {"row": OP_ROW, "delete": OP_DELETE, "patch": OP_PATCH}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -122,6 +122,17 @@ class Column:
         return cls(name, type_, details["since"], default, details["renamed"], former)
 
 
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The columns with the instants from which, and before which, a row is valid; without the
+    latter it is for ever. A row is retained until `retain` after its validity has ended; None is
+    for ever."""
+
+    starts: str
+    ends: str
+    retain: int | None = None
+
+
 # The columns that a batch may have beside those of its stream.
 BATCH_COLUMNS = (Column(OP, TEXT), Column(EXPECTED, BIGINT))
 
@@ -135,7 +146,9 @@ class StreamSchema:
     With event time NOW is the clock if `by_clock`. Otherwise a row takes it to its ts minus the
     `slack`, and at most `lead` past the stamp of its arrival; None is no limit.
     `retain` is None if rows are kept for ever. `key` is the stream key, empty if there is none; a
-    row replaces the earlier row of its stream key.
+    row replaces the earlier row of its stream key. With a `validity` windows choose rows by that,
+    and so does retention: `retain` then is None, but with a stream key also how long a row is
+    retained after it was replaced.
 
     `whole_from` is the least ts whose rows, in a keyed stream the least end, no earlier and shorter
     RETAIN has let go; None if there was no such RETAIN. With a `source`, only publishers of that
@@ -143,8 +156,8 @@ class StreamSchema:
     files and batches of the log may still have: each has its last label among its `former` ones,
     until the position of the DROP COLUMN.
 
-    Columns, `key` and `ordered_by` have the names that never change. `labelled` is the stream as
-    people see it.
+    Columns, `key`, `ordered_by` and `validity` have the names that never change. `labelled` is the
+    stream as people see it.
     """
 
     name: str
@@ -160,6 +173,7 @@ class StreamSchema:
     by_clock: bool = False
     slack: int = 0
     lead: int | None = None
+    validity: Validity | None = None
 
     def __hash__(self) -> int:
         """Hash the name alone: schemas are keys of caches, and this is cheap."""
@@ -185,6 +199,12 @@ class StreamSchema:
     def limited(self, instant: int, stamp: int) -> int:
         """Return how far an event that was stamped so takes NOW, if it brings an instant."""
         return instant if self.lead is None else min(instant, stamp + self.lead)
+
+    @property
+    def retention(self) -> int | None:
+        """How long rows are retained after their ts, their end or their validity; None: for
+        ever."""
+        return self.retain if self.validity is None else self.validity.retain
 
     @property
     def event_time(self) -> str:
@@ -229,6 +249,11 @@ class StreamSchema:
             columns=tuple(replace(c, name=c.label, renamed="") for c in self.columns),
             ordered_by=label.get(self.ordered_by) if self.ordered_by else None,
             key=tuple(label[name] for name in self.key),
+            validity=None
+            if self.validity is None
+            else replace(
+                self.validity, starts=label[self.validity.starts], ends=label[self.validity.ends]
+            ),
         )
 
     def label(self, name: str) -> str:
@@ -305,6 +330,7 @@ class StreamSchema:
             "by_clock": self.by_clock,
             "slack": self.slack,
             "lead": self.lead,
+            "validity": None if self.validity is None else list(astuple(self.validity)),
         }
 
     @classmethod
@@ -323,4 +349,5 @@ class StreamSchema:
             by_clock=form["by_clock"],
             slack=form["slack"],
             lead=form["lead"],
+            validity=None if form.get("validity") is None else Validity(*form["validity"]),
         )

@@ -9,6 +9,7 @@ from datastem.instants import DAY
 from datastem.schema import StreamSchema
 from querystem.base_rows import combines, obstacle
 from querystem.expressions import TRUE
+from querystem.identity import slides
 from querystem.language import window_text
 from querystem.language.tokens.durations import write_duration
 from querystem.query import Query
@@ -40,7 +41,9 @@ def now_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
     of its legs' streams."""
     notes: list[str] = []
     visibilities = [visibility_of(leg.when) for leg in query.legs]
-    computed = any(inner.has_now for inner in query.all_queries) or None in visibilities
+    # The combinations of a join that slides become visible one by one.
+    inner = query.inner_queries if slides(query) else query.all_queries
+    computed = any(part.has_now for part in inner) or None in visibilities
     if computed and query.refresh is None:
         notes.append(
             "NOW makes another answer of this query at every instant, and a watch of it is woken by"

@@ -154,6 +154,8 @@ def obstacle(query: Query) -> str:
         return "it has REFRESH, and rows of its last refresh point may have left since"
     if any(leg.as_of is not None for leg in query.legs):
         return "AS OF looks up rows that are no longer current"
+    if any(leg.valid is not None for leg in query.legs):
+        return "a stream with VALID shows rows by their validity"
     if query.uses_now:
         return "it computes with NOW"
     if any(map(operator.ne, query.moving, (depends_on_now(leg.window) for leg in query.legs))):

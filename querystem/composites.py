@@ -184,6 +184,8 @@ def _item_problem(source: From) -> str | None:
             return "it joins rows of a query, not of a stream"
         if item.as_of is not None:
             return f"rows of {item.stream} are looked up as of others"
+        if item.valid is not None:
+            return f"rows of {item.stream} come and go by their validity"
         if item.refresh is not None:
             return f"rows of {item.stream} change at refresh points of its own"
     return _ONE_STREAM if len(source.items) == 1 else None

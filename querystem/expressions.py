@@ -155,6 +155,15 @@ def columns_of(expression: Expression) -> Iterator[str]:
     return (reference.name for reference in references_of(expression))
 
 
+def factors_of(condition: Expression) -> tuple[Expression, ...]:
+    """Return the conditions that AND joins, none for TRUE."""
+    if condition == TRUE:
+        return ()
+    if isinstance(condition, Call) and condition.op is Op.AND:
+        return condition.args
+    return (condition,)
+
+
 def uses_now(*expressions: Expression) -> bool:
     """Return whether the value of any of the expressions depends on NOW."""
     for expression in expressions:

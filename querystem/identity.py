@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from datastem.equality import canonical
 from querystem.evaluate import kept_rows, project
-from querystem.expressions import TRUE
+from querystem.expressions import TRUE, uses_now
 from querystem.grouping import key_name
 from querystem.ordering import sort_keys
 from querystem.query import (
@@ -46,21 +46,23 @@ class Identified:
 
 
 def slides(query: Query) -> bool:
-    """Return whether the answer consists of rows of legs or their combinations, so that the windows
-    alone decide what is in it."""
+    """Return whether the answer consists of rows of legs or their combinations, so that windows and
+    intervals of visibility alone decide what is in it."""
     return _is_plain(query) and (_is_visible(query.source) or _combines(query.source))
 
 
 def _is_plain(query: Query) -> bool:
     limited = query.limit is not None or query.offset
-    return query.grouping is None and not query.distinct and not limited and not query.has_now
+    return query.grouping is None and not query.distinct and not limited and not query.computes_now
 
 
 def _is_visible(source: Source) -> bool:
-    """Return whether a condition on NOW gives each row of a window of time an interval."""
-    if not isinstance(source, Leg) or source.as_of is not None:
-        return False
-    return isinstance(source.window, TimeWindow) and visibility_of(source.when) is not None
+    """Return whether conditions on NOW give each row, or combination of rows, of windows of time an
+    interval."""
+    if isinstance(source, From):
+        return visibility_of(source.where) is not None and _combines(replace(source, where=TRUE))
+    by_time = source.as_of is None and isinstance(source.window, TimeWindow)
+    return by_time and visibility_of(source.when) is not None
 
 
 def _combines(source: Source | Item) -> bool:
@@ -69,8 +71,9 @@ def _combines(source: Source | Item) -> bool:
             return source.as_of is None and source.when == TRUE
         case Query():
             return _is_plain(source) and _combines(source.source)
-        case From(items, _, subqueries):
-            return not subqueries and all(map(_combines, items))
+        case From(items, on, subqueries, where):
+            timeless = not subqueries and not uses_now(on, where)
+            return timeless and all(map(_combines, items))
         case SetOperation(operator, queries):
             return operator is SetOperator.UNION_ALL and all(map(_combines, queries))
         case LeftJoin():

@@ -32,8 +32,9 @@ def labelled_leg(leg: Leg, schemas: Schemas) -> Leg:
     return replace(
         leg,
         where=labelled(leg.where, schema),
-        when=labelled(leg.when, schema),
-        window=labelled_window(leg.window, schema),
+        moment=labelled(leg.moment, schema),
+        window=labelled_window(leg.written_window, schema),
+        valid=None,
         refresh=labelled_refresh(leg.refresh, schemas),
     )
 

@@ -262,7 +262,7 @@ def _aggregate_text(aggregate: Aggregate, names: Names) -> str:
 
 
 def _where_text(leg: Leg) -> str:
-    conditions = [part for part in (leg.where, leg.when) if part != TRUE]
+    conditions = [part for part in (leg.where, leg.moment) if part != TRUE]
     return f" WHERE {expression_text(all_of(conditions))}" if conditions else ""
 
 

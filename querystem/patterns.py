@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from datastem.schema import StreamSchema
-from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op
+from querystem.expressions import TRUE, ColumnRef, Expression, factors_of, uses_now
 from querystem.query import (
     AsOf,
     From,
@@ -48,7 +48,7 @@ def pattern_of(query: Query, schemas: Schemas) -> Pattern:
     if query.distinct and pattern is not Pattern.MON:
         pattern = max(pattern, Pattern.WK)
     # What is made of NOW changes at any instant, and no row says when.
-    if query.limit is not None or query.offset or query.has_now:
+    if query.limit is not None or query.offset or query.computes_now:
         pattern = Pattern.STR
     return pattern
 
@@ -85,7 +85,9 @@ def _combined(source: From, schemas: Schemas) -> Pattern:
     """
     items = [item for item in source.items if not _is_known(item)]
     patterns = [source_pattern(item, schemas) for item in items]
-    needed = {factor.name for factor in _factors(source.where) if isinstance(factor, ColumnRef)}
+    if uses_now(source.on, source.where):
+        patterns.append(_visible(source.where))
+    needed = {factor.name for factor in factors_of(source.where) if isinstance(factor, ColumnRef)}
     for number, subquery in enumerate(source.subqueries):
         if subquery_column(number) not in needed:
             return Pattern.STR
@@ -95,10 +97,6 @@ def _combined(source: From, schemas: Schemas) -> Pattern:
 
 def _is_known(item: Item) -> bool:
     return isinstance(item, Leg) and item.as_of is not None and item.as_of.row is not None
-
-
-def _factors(where: Expression) -> Sequence[Expression]:
-    return where.args if isinstance(where, Call) and where.op is Op.AND else (where,)
 
 
 def _joined(inputs: list[Pattern]) -> Pattern:
@@ -129,5 +127,8 @@ def _over(window: Window) -> Pattern:
 def _leaf(window: Window, schema: StreamSchema) -> Pattern:
     if schema.key or not isinstance(window, TimeWindow):
         return Pattern.STR
+    if schema.validity is not None and schema.retention is not None:
+        # The order in which rows end is not that in which they come.
+        return Pattern.WK
     leaves = window.begin is not None and window.begin.relative
     return Pattern.WKS if leaves or schema.retain is not None else Pattern.MON

@@ -23,15 +23,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from datastem.schema import Column
+from datastem.schema import Column, StreamSchema
 from datastem.types import BOOLEAN, Type
 from querystem.expressions import (
     TRUE,
+    Call,
     ColumnRef,
     Expression,
     Op,
     at_instant,
     columns_of,
+    factors_of,
     predicate_key,
     uses_now,
     weight_of,
@@ -45,7 +47,8 @@ from querystem.refresh import (
     periodic,
     triggers_of,
 )
-from results.window import Window, depends_on_now
+from querystem.validity import ValidWindow
+from results.window import UNBOUNDED, TimeWindow, Window, depends_on_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,9 @@ class Leg:
     A leg that `has_own_window` keeps it when a caller brings another window. A leg with `as_of` has
     no window: its rows are looked up one by one. With `refresh` the rows change at
     refresh points of the leg only. A leg that stands for a `view` shows the rows of the view: a
-    window that a caller brings bounds the ts of those, and chooses in no other way. `when` is the
-    part of the condition that depends on NOW: it is no part of the predicate, and is applied to
-    matching rows at the NOW of the leg.
+    window that a caller brings bounds the ts of those, and chooses in no other way. `moment` is the
+    part of the condition that depends on NOW. Over a stream with validities, `valid` is the window
+    over those, and `window` is UNBOUNDED.
     """
 
     stream: str
@@ -98,12 +101,45 @@ class Leg:
     as_of: AsOf | None = None
     refresh: Refresh | None = None
     view: str = ""
-    when: Expression = TRUE
+    moment: Expression = TRUE
+    valid: ValidWindow | None = None
+
+    @cached_property
+    def when(self) -> Expression:
+        """The condition on NOW: `moment`, and that of the window over validities. It is no part of
+        the predicate, and is applied to matching rows at the NOW of the leg."""
+        if self.valid is None:
+            return self.moment
+        both = *self.valid.conditions, *factors_of(self.moment)
+        return both[0] if len(both) == 1 else Call(Op.AND, both, BOOLEAN) if both else TRUE
+
+    @property
+    def written_window(self) -> Window:
+        """The window as it is written."""
+        return self.window if self.valid is None else self.valid.window
+
+    def with_window(self, window: Window) -> Leg:
+        """Return the leg with another window, over validities if it has one over those."""
+        if self.valid is None:
+            return replace(self, window=window)
+        assert isinstance(window, TimeWindow), "other windows over validities are refused"
+        return replace(self, valid=replace(self.valid, window=window))
 
     @cached_property
     def predicate_key(self) -> str:
         """The normal form of the predicate as text: equal for equal predicates over one stream."""
         return predicate_key(self.where)
+
+
+def over_validities(leg: Leg, schema: StreamSchema) -> Leg:
+    """Return a leg whose window is as it is written, over the validities of its stream's rows if
+    they have any."""
+    validity, window = schema.validity, leg.window
+    if validity is None or leg.as_of is not None:
+        return leg
+    assert isinstance(window, TimeWindow), "other windows over validities are refused"
+    valid = ValidWindow(validity.starts, validity.ends, window, validity.retain)
+    return replace(leg, window=UNBOUNDED, valid=valid)
 
 
 @dataclass(frozen=True)
@@ -288,7 +324,12 @@ class Query:
     def has_now(self) -> bool:
         """Whether an expression depends on NOW, except conditions that are left to a leg (`when`)
         and those inside inner queries."""
-        return uses_now(*self._of_rows, *self._of_answers, self.having, *_conditions(self.source))
+        return self.computes_now or uses_now(*_conditions(self.source))
+
+    @cached_property
+    def computes_now(self) -> bool:
+        """Whether the answer is computed from the rows of the source with NOW."""
+        return uses_now(*self._of_rows, *self._of_answers, self.having)
 
     @cached_property
     def uses_now(self) -> bool:
@@ -341,7 +382,7 @@ class Query:
             return replace(inside, over=window) if query.open else inside
 
         return self.with_parts(
-            lambda leg: leg if leg.has_own_window else replace(leg, window=window), windowed
+            lambda leg: leg if leg.has_own_window else leg.with_window(window), windowed
         )
 
     def with_inner(self, change: Callable[[Query], Query]) -> Query:

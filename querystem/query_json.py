@@ -30,7 +30,8 @@ from querystem.query import (
     SubQueryKind,
 )
 from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
-from results.window import window_from_json, window_to_json
+from querystem.validity import ValidWindow
+from results.window import TimeWindow, window_from_json, window_to_json
 
 
 def query_form(query: Query) -> str:
@@ -98,9 +99,14 @@ def _leg_json(leg: Leg, predicates: bool) -> dict[str, Any]:
     own = {"own": True} if leg.has_own_window else {}
     as_of = {} if leg.as_of is None else {"as_of": _as_of_json(leg.as_of)}
     view = {"leg_view": leg.view} if leg.view else {}
-    when = {} if leg.when == TRUE else {"when": to_json(leg.when)}
-    window = {"window": window_to_json(leg.window), **own, **as_of, **view, **when}
+    when = {} if leg.moment == TRUE else {"when": to_json(leg.moment)}
+    valid = {} if leg.valid is None else {"valid": _valid_json(leg.valid)}
+    window = {"window": window_to_json(leg.window), **own, **as_of, **view, **when, **valid}
     return {"stream": leg.stream, **where, **window, **_leg_refresh_json(leg.refresh)}
+
+
+def _valid_json(valid: ValidWindow) -> list[Any]:
+    return [valid.starts, valid.ends, window_to_json(valid.window), valid.retain]
 
 
 def _leg_refresh_json(refresh: Refresh | None) -> dict[str, Any]:
@@ -221,8 +227,17 @@ def _leg(form: Mapping[str, Any], predicates: Iterator[list[Any]]) -> Leg:
     refresh = refresh_from_json(form.get("leg_refresh"))
     if "leg_period" in form:
         refresh = RefreshEvery(form["leg_period"])
-    view, when = form.get("leg_view", ""), from_json(form["when"]) if "when" in form else TRUE
-    return Leg(form["stream"], from_json(where), window, has_own_window, as_of, refresh, view, when)
+    view, moment = form.get("leg_view", ""), from_json(form["when"]) if "when" in form else TRUE
+    valid = _valid(form["valid"]) if "valid" in form else None
+    own = has_own_window, as_of, refresh, view, moment, valid
+    return Leg(form["stream"], from_json(where), window, *own)
+
+
+def _valid(form: list[Any]) -> ValidWindow:
+    starts, ends, written, retain = form
+    window = window_from_json(written)
+    assert isinstance(window, TimeWindow), "other windows over validities are refused"
+    return ValidWindow(starts, ends, window, retain)
 
 
 def _as_of(form: Mapping[str, Any]) -> AsOf:

@@ -18,16 +18,16 @@ from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, MAX_INSTANT, MIN_INSTANT, SINCE_EVER
 from datastem.types import Kind
 from querystem.expressions import (
-    TRUE,
     Call,
     Expression,
     Literal,
     Now,
     Op,
     columns_of,
+    factors_of,
     uses_now,
 )
-from querystem.kernel import values_of
+from querystem.kernel import matches, values_of
 
 _MIRROR = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ}
 # Instants are within 2^58 microseconds of 1970, so that sums with such an offset fit into int64.
@@ -53,10 +53,17 @@ class _Comparison:
             begin = micros + (self.op is Op.LT)
         if self.op in (Op.GT, Op.GE, Op.EQ):
             end = micros + (self.op is not Op.GT)
+        # NOW never comes to the last instant of all.
+        end[end > MAX_INSTANT] = FOR_EVER
         if self.bounded:
             np.maximum(begin, MIN_INSTANT - self.offset, out=begin)
             np.minimum(end, MAX_INSTANT - self.offset + 1, out=end)
         return begin, end
+
+    @property
+    def begins(self) -> bool:
+        """Whether the interval of a row may begin later than the row comes."""
+        return self.op in (Op.LT, Op.LE, Op.EQ)
 
     @property
     def ends(self) -> bool:
@@ -64,11 +71,32 @@ class _Comparison:
         return self.op in (Op.GT, Op.GE, Op.EQ) or (self.bounded and self.offset > 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """A factor that does not depend on NOW: a row for which it is not true is never visible."""
+
+    factor: Expression
+
+    def interval(self, rows: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+        """Return the interval of NOW in which the factor is true of each row."""
+        is_true = matches(self.factor, rows)
+        return np.full(rows.num_rows, SINCE_EVER), np.where(is_true, FOR_EVER, SINCE_EVER)
+
+    @property
+    def instant(self) -> Expression:
+        """What it is about."""
+        return self.factor
+
+    begins = False
+    ends = True
+
+
 @dataclass(frozen=True)
 class Visibility:
-    """A condition all of whose factors compare an instant of a row with NOW."""
+    """A condition all of whose factors compare an instant of a row with NOW, or do not depend on
+    NOW."""
 
-    comparisons: tuple[_Comparison, ...]
+    comparisons: tuple[_Comparison | _Constant, ...]
 
     @property
     def reads(self) -> frozenset[str]:
@@ -78,7 +106,7 @@ class Visibility:
     @property
     def begins(self) -> bool:
         """Whether a row may become visible later than it comes."""
-        return any(comparison.op in (Op.LT, Op.LE, Op.EQ) for comparison in self.comparisons)
+        return any(comparison.begins for comparison in self.comparisons)
 
     @property
     def ends(self) -> bool:
@@ -104,7 +132,10 @@ class Visibility:
 
 def visibility_of(when: Expression) -> Visibility | None:
     """Return the visibility that a condition is; None if a factor of it is anything else."""
-    comparisons = [_comparison(factor) for factor in _factors(when)]
+    comparisons = [
+        _comparison(factor) if uses_now(factor) else _Constant(factor)
+        for factor in factors_of(when)
+    ]
     intervals = [comparison for comparison in comparisons if comparison is not None]
     return Visibility(tuple(intervals)) if len(intervals) == len(comparisons) else None
 
@@ -112,14 +143,8 @@ def visibility_of(when: Expression) -> Visibility | None:
 def instants_of(when: Expression) -> Sequence[Expression]:
     """Return the instants of a row that factors of a condition compare with NOW. If one is NULL,
     the condition is never true."""
-    comparisons = map(_comparison, _factors(when))
+    comparisons = map(_comparison, factors_of(when))
     return [comparison.instant for comparison in comparisons if comparison is not None]
-
-
-def _factors(when: Expression) -> Sequence[Expression]:
-    if when == TRUE:
-        return ()
-    return when.args if isinstance(when, Call) and when.op is Op.AND else (when,)
 
 
 def _comparison(factor: Expression) -> _Comparison | None:
@@ -135,7 +160,7 @@ def _comparison(factor: Expression) -> _Comparison | None:
     if lhs.type.kind is Kind.DURATION:
         return _of_distance(lhs, op, rhs)
     offset = _offset(rhs)
-    if offset is None or uses_now(lhs) or not any(columns_of(lhs)) or abs(offset) > _MOST_OFFSET:
+    if offset is None or uses_now(lhs) or abs(offset) > _MOST_OFFSET:
         return None
     return _Comparison(lhs, op, offset, isinstance(rhs, Call))
 

@@ -160,7 +160,7 @@ class PlanMatchers:
     work: Work
 
     def of(self, leg: LegPlan) -> MatchSource:
-        matcher, when = self._of_predicate(leg), leg.leg.when
+        matcher, when = self._of_predicate(leg), leg.present
         matcher = matcher if when == TRUE else matches_at(matcher, when, leg.now)
         stages = self.work.stages
         return matcher if stages is None else WatchedMatcher(matcher, stages)

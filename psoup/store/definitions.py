@@ -296,6 +296,8 @@ def _declared(schema: StreamSchema, name: str, type_: str) -> str:
         role += "; the event time"
     if name in schema.key:
         role += "; part of the stream key"
+    if schema.validity is not None and name in (schema.validity.starts, schema.validity.ends):
+        role += f"; rows are valid {'from' if name == schema.validity.starts else 'until'} it"
     return f"declared as {type_}{role}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
-from psoup.errors import AdministrationDenied, InUse
+from psoup.errors import AdministrationDenied, BadRequest, InUse
 from psoup.lookup import find_stream
 from psoup.store import Position, Registration, StreamAltered, StreamState, Unregister, ViewEnded
 from psoup.store.log.access_events import AccessEnded
@@ -77,6 +77,12 @@ class Alter:
                 schema = without(schema, column, change, position, now)
                 uses = uses_of(draft.state, stream, column, draft.room)
                 ended = self._end_uses(draft, stream, change, uses) if uses else None
+            case SetAhead() | SetRetain() if schema.validity is not None:
+                raise BadRequest(
+                    "RETAIN and AHEAD of a stream with VALID can't be altered yet",
+                    reason="NOT_YET",
+                    hint="create another stream, and publish the rows to it",
+                )
             case SetAhead(ahead):
                 schema = replace(schema, ahead=ahead)
             case SetRetain(retain, cascade):

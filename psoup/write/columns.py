@@ -51,8 +51,12 @@ def without(
     schema: StreamSchema, column: Column, change: DropColumn, position: int, now: int
 ) -> StreamSchema:
     """Return the schema without a column. Raise BadRequest if rows can't be without it."""
-    role = "is in the KEY of" if column.name in schema.key else "is the event time of"
-    if column.name in schema.key or column.name == schema.ordered_by:
+    validity = schema.validity
+    valid = () if validity is None else (validity.starts, validity.ends)
+    roles = {schema.ordered_by: "is the event time of"}
+    roles |= dict.fromkeys(valid, "is in VALID of")
+    roles |= dict.fromkeys(schema.key, "is in the KEY of")
+    if (role := roles.get(column.name)) is not None:
         raise BadRequest(
             f"{change.column} {role} {schema.name}: no row can be without it",
             reason="NOT_SUPPORTED",

@@ -84,7 +84,7 @@ from querystem.language.statements.views import bind_view
 from querystem.language.syntax.window_checks import reaches_past
 from querystem.language.syntax.windows import bind_window, bring_window
 from querystem.language.templates.cache import TemplateCache
-from querystem.language.templates.moments import apart
+from querystem.language.templates.moments import apart, timeless
 from querystem.language.templates.rows import BoundRows, bind_rows
 from querystem.language.templates.template import Template, bind_query, prepare
 from querystem.language.tokens.names import write_name
@@ -150,6 +150,7 @@ __all__ = [
     "refresh_text",
     "sample_policy",
     "stream_sql",
+    "timeless",
     "view_renames",
     "view_sql",
     "window_text",

@@ -17,21 +17,34 @@ from tests.support.server.callers import acting_as, new_call
 
 TASKS = "CREATE STREAM tasks (name TEXT, due TIMESTAMP)"
 OVERDUE = "CREATE VIEW overdue AS SELECT name FROM tasks WHERE due < NOW"
+PAIRS = (
+    "CREATE VIEW pairs AS SELECT t.name FROM tasks t JOIN tasks u ON t.name = u.name "
+    "WHERE greatest(t.due, u.due) < NOW"
+)
 
 
 @pytest.fixture
 async def exchange(tmp_path: Path) -> AsyncIterator[Exchange]:
     exchange = Exchange(tmp_path / "store")
     await exchange.core.start()
-    await exchange.define(TASKS, OVERDUE)
+    await exchange.define(TASKS, OVERDUE, PAIRS)
     await exchange.grant("overdue")
+    await exchange.grant("pairs")
     due = [from_micros(exchange.clock + minutes * MINUTE) for minutes in (-1, 1, 2)]
     await exchange.publish("tasks", name=["a", "b", "c"], due=due)
     yield exchange
     await exchange.core.stop()
 
 
-@pytest.mark.parametrize("sql", ["SELECT name FROM overdue", "SELECT count(*) AS n FROM overdue"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT name FROM overdue",
+        "SELECT count(*) AS n FROM overdue",
+        "SELECT name FROM pairs",
+        "SELECT p.name FROM pairs p JOIN overdue o ON o.name = p.name",
+    ],
+)
 async def test_no_row_comes_before_its_instant(exchange: Exchange, sql: str) -> None:
     handle, copy = await exchange.register(sql), Copy()
     for count in (1, 2, 3):
@@ -44,8 +57,15 @@ async def test_no_row_comes_before_its_instant(exchange: Exchange, sql: str) -> 
         exchange.clock += MINUTE + 1
 
 
-async def test_who_reads_the_stream_has_rows_ahead(exchange: Exchange) -> None:
-    handle, copy = await exchange.register("SELECT name FROM overdue", BOSS), Copy()
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT name FROM overdue",
+        "SELECT t.name FROM tasks t JOIN tasks u ON t.name = u.name WHERE t.due < NOW",
+    ],
+)
+async def test_who_reads_the_stream_has_rows_ahead(exchange: Exchange, sql: str) -> None:
+    handle, copy = await exchange.register(sql, BOSS), Copy()
     await exchange.sync(handle, copy, BOSS)
     assert len(copy.rows) == 3
     for count in (1, 2, 3):

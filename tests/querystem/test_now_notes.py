@@ -33,7 +33,8 @@ SCHEMAS = {schema.name: schema for schema in map(_schema, _STREAMS)}
         ("SELECT id, NOW AS asked FROM orders", ["REFRESH"]),
         ("SELECT id, NOW AS asked FROM orders REFRESH EVERY 1 HOUR", []),
         ("SELECT id FROM orders WHERE due < NOW OR id = 1", ["REFRESH"]),
-        ("SELECT o.id FROM orders o JOIN tasks t ON o.id = t.id AND t.due < NOW", ["REFRESH"]),
+        ("SELECT o.id FROM orders o JOIN tasks t ON o.id = t.id AND t.due < NOW", []),
+        ("SELECT count(*) FROM orders o JOIN tasks t ON o.id = t.id AND t.due < NOW", ["REFRESH"]),
         ("SELECT id FROM tasks WHERE ts > NOW - INTERVAL '1' HOUR", ["RANGE"]),
     ],
 )

@@ -2,8 +2,8 @@
 
 Own rows are given ids after all others, so that they come last among equal rows. The ts of a row
 of a stream with arrival time is the NOW of reading, as if the store took it then. So a query that
-uses ts in more than a plain output is evaluated at each read; all others once, when rows are
-queued.
+uses ts in more than a plain output is evaluated at each read, and so is one with NOW in WHERE; all
+others once, when rows are queued.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from client_sdk.copies._overlay.own_rows import OwnRow, Windowing
 from client_sdk.copies._overlay.source import LAST_ROWS
 from client_sdk.copies._query.compute import bound_query, columns_of, zones_from
 from datastem.equality import key_digests
-from datastem.instants import FOR_EVER
+from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
 from querystem.base_rows import base_query
@@ -35,6 +35,7 @@ from querystem.identity import slides
 from querystem.kernel import matches
 from querystem.ordering import sort_keys
 from querystem.query import Leg, Query
+from querystem.visibility import visibility_of
 from querystem.zones import texts_of, zones_in
 from results.region import leaving, visible
 from results.window import Bound, CountWindow, RowWindow, TimeWindow, with_rules
@@ -52,8 +53,9 @@ class OwnQuery:
     """The query of a copy's rows, as own rows are evaluated by it.
 
     `ts_places` are the columns of the answer that are the ts itself, if ts is the stamp of arrival;
-    `key_places` those of the stream key, empty unless all of it is there. If it `moves`, rows are
-    to be evaluated at each read. `defaults` are those of columns that a batch may lack.
+    `key_places` those of the stream key, empty unless all of it is there. `time_place` is the
+    column that is the ts of a row, if `visible_from` does not say it. If it `moves`, rows are to be
+    evaluated at each read. `defaults` are those of columns that a batch may lack.
     """
 
     query: Query
@@ -64,6 +66,7 @@ class OwnQuery:
     key_places: tuple[int, ...]
     moves: bool
     defaults: Mapping[str, Scalar]
+    time_place: int | None = None
 
     def evaluated(self, table: pa.Table, first_row: int, arrival: int) -> list[OwnRow]:
         """Return the rows of a batch that was queued, in its order.
@@ -133,8 +136,7 @@ class OwnQuery:
         is_delete = _deletes(table)
         condition = self.query.leg.where
         is_match = [True] * len(ids) if condition == TRUE else matches(condition, rows).tolist()
-        window = self.query.leg.window
-        in_steps = isinstance(window, TimeWindow) and window.enters_in_steps
+        in_steps = _enters_in_steps(self.query)
         keys: Sequence[int | None] = [None] * len(ids)
         if self.schema.key:
             keys = key_digests([rows.column(name) for name in self.schema.key]).tolist()
@@ -151,9 +153,27 @@ class OwnQuery:
                 sort_keys(self.query, rows, moments=in_steps).to_pylist(),
                 keys,
                 zip(*self._values(rows, ids), strict=True),
+                *self._visibility(rows, is_match),
                 strict=True,
             )
         ]
+
+    def _visibility(
+        self, rows: pa.RecordBatch, is_match: Sequence[bool]
+    ) -> tuple[list[int | None], list[int | None]]:
+        """Return from and until which NOW the condition on it shows each row. Rows that do not
+        match are shown at none, so theirs do not matter."""
+        begins: list[int | None] = [None] * rows.num_rows
+        ends = [*begins]
+        visibility = visibility_of(self.query.leg.when)
+        places = [place for place, match in enumerate(is_match) if match]
+        if self.query.leg.when == TRUE or visibility is None or not places:
+            return begins, ends
+        first, until = visibility.interval(rows.take(pa.array(places)))
+        for place, begin, end in zip(places, first.tolist(), until.tolist(), strict=True):
+            begins[place] = None if begin == SINCE_EVER else begin
+            ends[place] = None if end == FOR_EVER else end
+        return begins, ends
 
     def intervals(self, instants: Sequence[int], zones: str) -> list[tuple[int, int | None]]:
         """Return the interval of NOW in which the window holds a row of each ts, as the store sends
@@ -231,9 +251,7 @@ def own_query(
         query = base_query(query, schemas)
     outputs = [output.expression for output in query.outputs]
     arrival = schema.ts_is_stamp
-    leg = query.leg
-    in_steps = isinstance(leg.window, TimeWindow) and leg.window.enters_in_steps
-    others: list[Expression] = [leg.where, *(key.expression for key in query.order_by)]
+    others: list[Expression] = [query.leg.where, *(key.expression for key in query.order_by)]
     others += [expression for expression in outputs if not isinstance(expression, ColumnRef)]
     return OwnQuery(
         query,
@@ -242,8 +260,9 @@ def own_query(
         _windowing(query, schema),
         _places(outputs, ["ts"]) if arrival else (),
         _places(outputs, schema.key) if schema.key else (),
-        arrival and (in_steps or _reads(others, "ts")),
+        query.uses_now or (arrival and (_enters_in_steps(query) or _reads(others, "ts"))),
         {column.name: column.default for column in stream.columns if column.optional},
+        _time_place(query, schema),
     )
 
 
@@ -251,8 +270,10 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
     """Raise NotComputable if the store alone can tell what own rows do to the answer."""
     if not isinstance(query.source, Leg) or query.leg.as_of is not None:
         raise _refused("it is made of more than the rows of one stream")
-    if query.uses_now:
-        raise _refused("it depends on NOW, which own edits are not evaluated at")
+    if query.leg.valid is not None:
+        raise _refused("its rows come and go by their validity, which own edits may change")
+    if query.has_now or visibility_of(query.leg.when) is None:
+        raise _refused("it computes with NOW in another way than by limits of columns")
     if zones_in(texts_of(query)):
         raise _refused("it computes with a time zone, whose rules come with the copy")
     if query.refresh is not None:
@@ -274,6 +295,30 @@ def _check(query: Query, schema: StreamSchema, base_rows: bool) -> None:
     if _reads(expressions, "row_id"):
         raise _refused("it uses row_id, which the store assigns")
     _check_window(query, schema)
+
+
+def _enters_in_steps(query: Query) -> bool:
+    """Return whether rows become visible in another order than that of their ts."""
+    window = query.leg.window
+    in_steps = isinstance(window, TimeWindow) and window.enters_in_steps
+    return in_steps or query.leg.when != TRUE
+
+
+def _time_place(query: Query, schema: StreamSchema) -> int | None:
+    """Return the column of the answer that has the ts of a row, by which edits of a stream key are
+    ordered; None if the copy knows it anyway. Raise NotComputable if there is no such column."""
+    visibility = visibility_of(query.leg.when)
+    begins = visibility is not None and visibility.begins
+    if not schema.key or schema.ts_is_stamp or not begins:
+        return None
+    outputs = [output.expression for output in query.outputs]
+    places = _places(outputs, [schema.event_time]) or _places(outputs, ["ts"])
+    if not places:
+        raise _refused(
+            f"rows of {schema.name} are ordered by {schema.event_time}, which it lacks",
+            f"select {schema.event_time} too, or keep it without edits",
+        )
+    return places[0]
 
 
 def _check_window(query: Query, schema: StreamSchema) -> None:

@@ -133,7 +133,10 @@ def _fits(copy: Shown, version: Version) -> bool:
     have stream keys if the stream has.
     """
     query, shape = copy.query, version.shape
-    return query.columns == shape.columns and bool(query.schema.key) == shape.keyed
+    # Rows that a policy hides by NOW come as results, without the instants that order edits.
+    is_ordered = query.schema.ts_is_stamp or not shape.by_checksum
+    is_same = query.columns == shape.columns and bool(query.schema.key) == shape.keyed
+    return is_same and (is_ordered or not shape.keyed)
 
 
 class _Overlaying:
@@ -195,7 +198,7 @@ class _Overlaying:
             return candidates, frozenset()
         name = tables.value_names(self._version.shape.stored)[-1]
         in_copy = {
-            digest: Beneath(values, self._ts(begin))
+            digest: Beneath(values, self._ts(begin, values))
             for row_id, begin, *values, digest in self._base_rows(name, list(keys))
         }
         contents: dict[int, Any] = {}
@@ -299,7 +302,7 @@ class _Overlaying:
             if own_row is None:
                 continue
             in_copy.add(key)
-            if _follows(own_row, row_id, self._ts(begin)):
+            if _follows(own_row, row_id, self._ts(begin, values)):
                 hidden.append(row_id)
             else:
                 del latest[key]
@@ -318,8 +321,10 @@ class _Overlaying:
         has_event_time = candidate.row.ts is not None
         return has_event_time and now is not None and candidate.ts < now
 
-    def _ts(self, visible_from: int | None) -> int:
+    def _ts(self, visible_from: int | None, values: Sequence[Any]) -> int:
         """Return the ts of a row of the copy."""
+        if self._query.time_place is not None:
+            return int(values[self._query.time_place])
         return (visible_from or 0) - self._query.windowing.lag
 
     def _base_rows(self, column: str, values: Sequence[Any]) -> list[Any]:
@@ -343,12 +348,16 @@ class _Overlaying:
         self, candidates: Sequence[_Candidate], now: int | None
     ) -> Iterator[tuple[Sequence[Any], Status]]:
         intervals = self._query.intervals([c.ts for c in candidates], self._version.shape.zones)
-        for candidate, (begin, end) in zip(candidates, intervals, strict=True):
+        for candidate, (first, last) in zip(candidates, intervals, strict=True):
+            row = candidate.row
+            begin = first if row.visible_from is None else max(first, row.visible_from)
+            ends = [end for end in (last, row.visible_until) if end is not None]
+            end = min(ends, default=None)
             # A refused row would not move NOW; it is shown whatever its event time.
             has_begun = candidate.status == "rejected" or (now is not None and begin <= now)
             if not has_begun or (end is not None and now is not None and end <= now):
                 continue
-            row, values = candidate.row, list(candidate.row.values)
+            values = list(row.values)
             for place in self._query.ts_places:
                 values[place] = candidate.ts
             key = [row.key] if self._version.shape.keyed else []

@@ -32,7 +32,8 @@ class OwnRow:
     """A row that was queued, evaluated. `ts` is None if it is the stamp of arrival.
 
     It `is_match` if it satisfies WHERE, and is no delete. `key` is the digest of its stream key. A
-    patch has no `sort_key`, and no values, before it is evaluated over the row beneath it.
+    patch has no `sort_key`, and no values, before it is evaluated over the row beneath it. WHERE
+    shows it while NOW is in `[visible_from, visible_until)`; None is no limit.
     """
 
     row_id: int
@@ -42,6 +43,8 @@ class OwnRow:
     sort_key: bytes | None
     key: int | None
     values: Sequence[Any]
+    visible_from: int | None = None
+    visible_until: int | None = None
 
     @property
     def is_patch(self) -> bool:

@@ -83,8 +83,8 @@ class CombinationChange:
 
     @once
     def combiner(self) -> Combiner:
-        limits, salt = self.maker.join_limits, self.target.salt
-        return Combiner(self.plan.query, self.legs, limits, salt)
+        limits, target = self.maker.join_limits, self.target
+        return Combiner(self.plan.query, self.legs, limits, target.salt, target.now)
 
     def added(self, after: tuple[int, ...] = ()) -> Iterator[CombinedRows]:
         """Yield the combinations that the copy lacks, by ascending parts; only those after the
@@ -216,8 +216,9 @@ class CombinationCopier(RowwiseCopier):
             return _marked_total(target)
         if copy is None:
             return Total.of(self._added_ids)
-        # Expired rows may have left the store, so that they can't be subtracted.
-        if not all(leg.is_countable for leg in change.legs):
+        # Expired rows may have left the store, so that they can't be subtracted. Of combinations
+        # that end alone it is not known which have.
+        if change.combiner.ends_alone or not all(leg.is_countable for leg in change.legs):
             return Total.of(self._every_id)
         unchanged = _marked_total(copy).minus(change.expired).minus(Total.of(change.removed))
         return unchanged.plus(Total.of(self._added_ids))

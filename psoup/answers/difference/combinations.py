@@ -23,6 +23,7 @@ from querystem.combine import Combining
 from querystem.combine.parts import part_places
 from querystem.identity import parts_of
 from querystem.join import TooManyPairs
+from querystem.language import timeless
 from querystem.query import From, Query
 from results.checksum import key_ids
 from results.id_sets import all_ids, member
@@ -112,19 +113,31 @@ class Combiner:
     """Makes combinations of rows of a query's legs. `joins` counts the joins it has made.
 
     The limits bound the pairs of rows that it compares in its life. `salt` goes into the ids.
+    Combinations that a condition on NOW shows no more at `now` are left out.
     """
 
     def __init__(
-        self, query: Query, legs: Sequence[LegSets], limits: JoinLimits, salt: int
+        self,
+        query: Query,
+        legs: Sequence[LegSets],
+        limits: JoinLimits,
+        salt: int,
+        now: int | None = None,
     ) -> None:
         assert isinstance(query.source, From)
-        self._query = query
+        self._query, self._visibility = timeless(query)
+        self._now = now
         self._legs = legs
         self._limits = limits
         self._pairs = 0
         self._salt = salt
         self._places = part_places(query.source)
         self.joins = 0
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether a combination may end although none of its rows does."""
+        return self._visibility is not None and self._visibility.ends
 
     def walk(
         self, changes: Sequence[LegChange], after: tuple[int, ...] = ()
@@ -218,8 +231,14 @@ class Combiner:
         self._pairs += sum(step.candidates for run in combining.runs for step in run.steps)
         parts = parts_of(self._query, rows)
         begin, until = self._intervals(batches, parts, rows.num_rows)
+        if self._visibility is not None:
+            first, end = self._visibility.interval(rows)
+            begin, until = np.maximum(begin, first), np.minimum(until, end)
         # Combinations whose parts are never visible together are left out.
-        return CombinedRows(parts, begin, until, rows, self._salt).keep(begin < until)
+        visible = begin < until
+        if self.ends_alone and self._now is not None:
+            visible &= until > self._now
+        return CombinedRows(parts, begin, until, rows, self._salt).keep(visible)
 
     def _intervals(
         self, batches: Sequence[pa.RecordBatch], parts: Sequence[Int64s], count: int

@@ -212,6 +212,7 @@ def by_rows(plan: Plan) -> bool:
         return False
     hiding = any(leg.leg.when != TRUE and leg.stream_id in plan.unread for leg in plan.legs)
     hiding = hiding or any(moves(leg.policy) for leg in plan.legs)
+    hiding = hiding or (bool(plan.unread) and plan.query.has_now)
     if plan.query.stays or hiding or any(map(_ends_by_time, plan.legs)):
         return False
     return slides(plan.query) and is_selection(plan.query.source)

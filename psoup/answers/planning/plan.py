@@ -14,6 +14,7 @@ from typing import Protocol
 from datastem.instants import format_instant
 from datastem.schema import StreamSchema
 from datastem.stem_view import StemView, SystemColumn
+from datastem.types import BOOLEAN
 from psoup.answers.planning.policies import (
     FilledCondition,
     Permission,
@@ -26,9 +27,10 @@ from psoup.answers.refresh.crossings import Crossing
 from psoup.answers.replicas.epoch_files import EpochView
 from psoup.answers.replicas.keyed_history import KeyedView
 from psoup.store import START, CompositeMark, Position
-from querystem.expressions import TRUE, Expression
+from querystem.expressions import TRUE, Call, Expression, Op, factors_of
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshedPart
+from querystem.validity import ValidWindow
 from querystem.visibility import Visibility, visibility_of
 from results.window import TimeWindow, Window
 
@@ -122,6 +124,16 @@ class LegPlan:
     @property
     def window(self) -> Window:
         return self.leg.window
+
+    @property
+    def present(self) -> Expression:
+        """The condition on NOW as answers apply it. What the stream retains by the validity of rows
+        counts from its own NOW, also if the answer is as of an earlier instant."""
+        leg, current = self.leg, self.current
+        if leg.valid is None or current is None or self.now is None or current <= self.now:
+            return leg.when
+        both = *factors_of(leg.when), *factors_of(leg.valid.retained(current))
+        return Call(Op.AND, both, BOOLEAN) if len(both) > 1 else both[0] if both else TRUE
 
     @property
     def visibility(self) -> Visibility | None:
@@ -290,12 +302,21 @@ def oldest_retained(schema: StreamSchema, now: int | None) -> int | None:
 
 
 def retention(
-    window: Window, schema: StreamSchema, now: int | None, current: int | None
+    window: Window,
+    schema: StreamSchema,
+    now: int | None,
+    current: int | None,
+    valid: ValidWindow | None = None,
 ) -> tuple[int | None, tuple[str, ...]]:
     """Return the least ts that an answer at `now` may have if the stream's NOW is `current`, None
-    for any; and notes about what is missing."""
+    for any; and notes about what is missing. With a `valid` window that decides what is retained,
+    but for rows that others have replaced."""
     if now is None or current is None:
         return None, (_NO_NOW,)
+    if valid is not None and valid.retain is not None:
+        begin = valid.window.at(now)[0]
+        if begin is not None and begin <= max(now, current) - valid.retain:
+            return oldest_retained(schema, max(now, current)), (_WINDOW_PAST,)
     # Rows that the stream does not retain at its own NOW may be deleted, also for an earlier `now`.
     oldest = oldest_retained(schema, max(now, current))
     if oldest is None:

@@ -83,6 +83,13 @@ def _check_views(plan: Plan, question: Question) -> None:
 
 
 def _base_query(plan: Plan, registration: Registration | None) -> Query:
+    if any(leg.leg.valid is not None for leg in plan.legs):
+        raise BadRequest(
+            "base rows of a stream with VALID are not sent yet",
+            reason="NOT_YET",
+            field="base_rows",
+            hint="sync the answer itself: leave base_rows out",
+        )
     schemas = [leg.schema for leg in plan.legs]
     if registration is not None:
         # The client has bound the text to the columns of that time.
@@ -181,7 +188,7 @@ def _leg_plan(
     """Return a leg at `now`, and notes about it; with `then`, as it was known at that instant."""
     stream = matched.stream
     stem, current = view.stem(stream.id), view.now_of(stream)
-    oldest, notes = retention(leg.window, stream.schema, now, current)
+    oldest, notes = retention(leg.window, stream.schema, now, current, leg.valid)
     planned = LegPlan(
         leg,
         stream.schema,

@@ -342,7 +342,7 @@ def _retained(plan: Plan, notes: list[str]) -> Plan:
     legs: list[LegPlan] = []
     several = len(plan.legs) > 1
     for number, leg in enumerate(plan.legs):
-        oldest, leg_notes = retention(leg.window, leg.schema, leg.now, leg.current)
+        oldest, leg_notes = retention(leg.window, leg.schema, leg.now, leg.current, leg.leg.valid)
         legs.append(replace(leg, oldest=oldest))
         waits = leg.now is None and plan.query.stays_inside(number)
         if not waits:

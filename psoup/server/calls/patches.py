@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from datastem.accept import Limits, event_times
+from datastem.accept import Limits, check_validity, event_times
 from datastem.arrays import Int64s, Mask
 from datastem.codec import encode
 from datastem.equality import batch_digest, key_digests
@@ -70,6 +70,7 @@ def _completed(batch: PublishBatch, rows: KeyRows, limits: Limits) -> PublishBat
         if not usable.all():
             return replace(batch, completion=replace(completion, usable=usable))
         whole = complete(sent, schema, current, sources, limits)
+        check_validity(whole, schema)
     except RowError as error:
         return replace(batch, completion=replace(completion, problem=error))
     # What was sent is not too far ahead; what is kept was accepted before.

@@ -131,8 +131,8 @@ def _whole_stream(
             )
             for policy in policies
         )
-    if schema.retain is not None:
-        message.retain.CopyFrom(from_duration(schema.retain))
+    if schema.retention is not None:
+        message.retain.CopyFrom(from_duration(schema.retention))
     if now is not None:
         message.now.CopyFrom(from_instant(now))
     return message

@@ -146,7 +146,7 @@ def leg_window_text(leg: Leg) -> str:
     looked up."""
     if leg.as_of is not None:
         return ""
-    return f"{window_text(leg.window)} {refresh_text(leg.refresh)}".rstrip()
+    return f"{window_text(leg.written_window)} {refresh_text(leg.refresh)}".rstrip()
 
 
 def _time_text(window: TimeWindow) -> str:
@@ -194,7 +194,8 @@ def _unit_size(micros: int) -> int:
 def _instant_text(bound: Bound) -> str:
     if not bound.relative:
         return f"'{format_instant(bound.offset)}'"
-    return f"NOW - {write_duration(-bound.offset)}" if bound.offset else "NOW"
+    sign = "-" if bound.offset < 0 else "+"
+    return f"NOW {sign} {write_duration(abs(bound.offset))}" if bound.offset else "NOW"
 
 
 def _row_text(bound: Bound) -> str:

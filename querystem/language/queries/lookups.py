@@ -15,9 +15,9 @@ from datastem.schema import StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, uses_now
 from querystem.join.factors import items_of
-from querystem.language.errors import BindProblem, Span, WindowProblem
+from querystem.language.errors import BindProblem, NotYet, Span, WindowProblem
 from querystem.language.expressions.bind import identifier
-from querystem.language.expressions.scope import Scope, ScopeItem
+from querystem.language.expressions.scope import Scope, ScopeItem, ScopeStream
 from querystem.language.normal_form.normal import call
 from querystem.language.normal_form.rewrite import conjuncts
 from querystem.language.queries.drafts import DraftAsOf
@@ -33,6 +33,7 @@ def bind_lookup(
     version = table.args["version"]
     span, as_known = node_span(version), version.args.get("table") is None
     item = _item(version, as_known, before)
+    _check_validity([schema, *(stream.schema for stream in _streams_in(item))], span)
     if (frame := table.args.get("frame")) is not None:
         raise WindowProblem(
             "rows that are looked up have no window",
@@ -47,7 +48,7 @@ def bind_lookup(
         )
     if item.stream is None and as_known:
         raise _refused("rows of a query have no position", span, "name a stream")
-    streams = item.inside if item.stream is None else [item.stream]
+    streams = _streams_in(item)
     _check_time(item, schema, span)
     for stream in streams:
         _check_clocks(schema, stream.schema, span)
@@ -63,6 +64,22 @@ def bind_lookup(
     labels = schema.labelled.key
     draft = DraftAsOf(item.column("ts"), (), row, name, columns, labels, span)
     return draft, tuple(stream.window for stream in streams)
+
+
+def _streams_in(item: ScopeItem) -> Sequence[ScopeStream]:
+    """Return the streams whose rows an item is made of."""
+    return item.inside if item.stream is None else [item.stream]
+
+
+def _check_validity(schemas: Sequence[StreamSchema], span: Span) -> None:
+    """Refuse to look rows up by their ts, or for the ts of others, if they have a validity."""
+    for schema in schemas:
+        if schema.validity is not None:
+            raise NotYet(
+                f"a look-up AS OF, or for rows of {schema.name}, which have a validity",
+                span,
+                hint="compare their columns with the instant: starts <= ts AND ts < ends",
+            )
 
 
 def _item(version: exp.Expr, as_known: bool, before: Scope) -> ScopeItem:

@@ -13,6 +13,7 @@ from datastem.types import Type
 from querystem.expressions import TRUE
 from querystem.language.errors import (
     BindProblem,
+    NotYet,
     QueryError,
     Span,
     SyntaxProblem,
@@ -260,6 +261,13 @@ class TextBinding:
         has_own_window = place.has_own_window or item_frame is not None
         leg = Leg(schema.name, TRUE, window, has_own_window, view=place.view)
         parsed = None if item_frame is None else item_frame.args.get("refresh")
+        if parsed is not None and schema.validity is not None:
+            assert item_frame is not None
+            raise NotYet(
+                f"REFRESH in WINDOW(…) over {schema.name}, whose rows have a validity",
+                node_span(item_frame),
+                hint="write the REFRESH at the end of the query",
+            )
         return leg if parsed is None else replace(leg, refresh=self.refresh(parsed)), schema
 
     def looked_up(self, table: exp.Expr, before: Scope) -> tuple[Leg, StreamSchema]:

@@ -191,11 +191,18 @@ class Sources:
     def _with_window(self, query: Query, name: str, frame: exp.Expr, span: Span) -> Query:
         """Return a query with a window over it."""
         _check_timed(query, frame)
+        self._check_validity([query], frame)
         written = window_text(frame, StreamSchema(name, query.columns), span)
         query = replace(query, over=self._text.window(written))
         if (parsed := frame.args.get("refresh")) is None:
             return query
         return replace(_around(query), refresh=self._text.refresh(parsed))
+
+    def _check_validity(self, items: Sequence[Item], frame: exp.Expr) -> None:
+        """Refuse a window over a query of rows with a validity: it would bound their ts."""
+        for stream in self._inside(items):
+            if stream.schema.validity is not None:
+                raise _over_validity(stream.schema, frame)
 
     def _add_query(self, query: Query, name: str, item: Item | None = None) -> ScopeItem:
         """Add a query as an item, or the `item` whose rows it shows."""
@@ -207,6 +214,9 @@ class Sources:
         return ScopeItem(
             name, {**times, **types}, list(types), item_column(number, ""), inside=inside
         )
+
+    def _has_validity(self, query: Query) -> bool:
+        return any(stream.schema.validity is not None for stream in self._inside([query]))
 
     # ---- views
 
@@ -227,6 +237,11 @@ class Sources:
         frame = place.frame if written is None else written
         has_own_window = place.has_own_window or written is not None
         span, stream = node_span(table.this), text.stream_of(view)
+        if stream is not None and stream.validity is not None:
+            if frame is not None:
+                raise _over_validity(stream, frame)
+            # What the view shows is valid at NOW, and other windows would show more.
+            has_own_window = True
         if flat and stream and (frame is None or bounds_time(frame, stream)):
             inside = Place(frame, has_own_window, view=place.view or view.name)
             with text.within_view(view, span):
@@ -240,7 +255,8 @@ class Sources:
         operation = None if query.timed else whole_operation(query)
         if operation is not None:
             return self._add_query(query, name, replace(operation, view=view.name))
-        query = replace(query, view=view.name, open=query.timed and not has_own_window)
+        is_open = query.timed and not has_own_window and not self._has_validity(query)
+        query = replace(query, view=view.name, open=is_open)
         return self._add_query(query, name)
 
     def _flatten(self, select: exp.Expr, name: str, place: Place) -> ScopeItem:
@@ -374,6 +390,14 @@ def _check_timed(query: Query, frame: exp.Expr, view: str = "") -> None:
         "a window bounds the ts of rows, and those of this query have none",
         node_span(frame),
         hint=f"write the window inside the query; {untimed}",
+    )
+
+
+def _over_validity(schema: StreamSchema, frame: exp.Expr) -> NotYet:
+    return NotYet(
+        f"a window over a query or a view of {schema.name}, whose rows have a validity",
+        node_span(frame),
+        hint="write the window inside the query; give the other streams theirs: stream WINDOW(…)",
     )
 
 

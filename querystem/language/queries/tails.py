@@ -23,12 +23,13 @@ from querystem.language.syntax.window_checks import (
     check_over,
     check_retention,
     check_trigger,
+    check_validities,
     check_versions,
 )
-from querystem.language.syntax.windows import read_window
+from querystem.language.syntax.windows import default_window, read_window
 from querystem.language.tokens.durations import read_duration
 from querystem.language.tokens.scan import TokenReader, span_of
-from querystem.query import Leg, Query
+from querystem.query import Leg, Query, over_validities
 from querystem.refresh import (
     PartKind,
     Refresh,
@@ -38,7 +39,7 @@ from querystem.refresh import (
     points_of,
     triggers_of,
 )
-from results.window import UNBOUNDED, Window
+from results.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class WindowText:
             tokens = _filled(self.tokens, literals)
             return read_window(tokens, self.end, self.schema, of_item=True)
         if not self.tokens:
-            return UNBOUNDED
+            return default_window(self.schema)
         return read_window(_filled(self.tokens, literals), end, self.schema)
 
     @property
@@ -128,6 +129,10 @@ class Tail:
         legs = [window_number(leg.window) for leg in draft.legs]
         self._check_windows(draft, query, windows, legs)
         texts = [self.windows[number] for number in legs]
+        if any(text.schema.validity is not None for text in texts):
+            schemas = iter([text.schema for text in texts])
+            query = query.with_legs(lambda leg: over_validities(leg, next(schemas)))
+            check_validities(query, [text.place for text in texts])
         check_clocks([text.schema for text in texts], query.moving, [text.place for text in texts])
         self._check_triggers(draft, query, [text.schema for text in texts])
         return query

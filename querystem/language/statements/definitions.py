@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot.tokenizer_core import TokenType
 
 from datastem.instants import HOUR
-from datastem.schema import Column, StreamSchema
+from datastem.schema import Column, StreamSchema, Validity
 from datastem.types import Type
 from querystem.language.errors import BindProblem, Span, SyntaxProblem, located
 from querystem.language.statements.alterations import AlterStream, parse_alter
@@ -22,9 +22,11 @@ from querystem.language.statements.functions import (
 from querystem.language.statements.grants import GrantActions, parse_grant, read_grantee
 from querystem.language.statements.stream_times import (
     EventTime,
+    check_validity,
     lead_of,
     limits_sql,
     read_event_time,
+    read_validity,
     time_sql,
 )
 from querystem.language.syntax.refusals import wrong_statement
@@ -37,8 +39,8 @@ from querystem.views import Delivery, ViewDefinition
 MAX_COLUMNS = 1000
 
 _OPTIONS = (
-    "after the columns come KEY (columns), ORDERED BY column, RETAIN, AHEAD and LEAD durations, "
-    "SOURCE name"
+    "after the columns come KEY (columns), ORDERED BY column or VALID FROM column UNTIL column, "
+    "RETAIN, AHEAD and LEAD durations, SOURCE name"
 )
 
 
@@ -151,8 +153,8 @@ def stream_sql(schema: StreamSchema) -> str:
     if schema.key:
         lines.append(f"KEY ({', '.join(map(write_name, schema.key))})")
     lines += time_sql(schema)
-    if schema.retain is not None:
-        lines.append(f"RETAIN {write_duration(schema.retain)}")
+    if schema.retention is not None:
+        lines.append(f"RETAIN {write_duration(schema.retention)}")
     lines += limits_sql(schema)
     if schema.source:
         lines.append(f"SOURCE {write_name(schema.source)}")
@@ -305,7 +307,8 @@ def _finish(
 ) -> CreateStream:
     _check_names(columns, max_columns)
     time: EventTime | None = None
-    lead_span: Span | None = None
+    validity: Validity | None = None
+    spans: dict[str, Span] = {}
     key: tuple[str, ...] = ()
     source: tuple[str, str] | None = None
     durations: dict[str, int] = {}
@@ -320,30 +323,41 @@ def _finish(
         if word_span := reader.take("ORDERED", "BY"):
             if time is not None:
                 raise SyntaxProblem("ORDERED BY is given twice", word_span)
-            time = read_event_time(reader, columns)
+            spans["ORDERED BY"], time = word_span, read_event_time(reader, columns)
+            continue
+        if word_span := reader.take("VALID"):
+            if validity is not None:
+                raise SyntaxProblem("VALID is given twice", word_span)
+            validity = read_validity(reader, columns)
             continue
         if word_span := reader.take("SOURCE"):
             if source is not None:
                 raise SyntaxProblem("SOURCE is given twice", word_span)
             source = _source(reader)
             continue
-        lead_span = reader.span if reader.sees("LEAD") else lead_span
+        option_span = reader.span
         word, micros = _duration_option(reader, durations)
-        durations[word] = micros
+        durations[word], spans[word] = micros, option_span
+    retain = durations.get("RETAIN")
+    if validity is not None:
+        check_validity(time is not None, durations, spans)
+        validity = replace(validity, retain=retain)
     ordered_by = None if time is None else time.column
     _check_ts(columns, ordered_by)
     schema = StreamSchema(
         name=name,
         columns=tuple(column for column, _ in columns),
         ordered_by=ordered_by,
-        retain=durations.get("RETAIN"),
+        # Without a stream key nothing but the end of its validity decides how long a row is kept.
+        retain=retain if validity is None or key else None,
         ahead=durations.get("AHEAD", HOUR),
         key=key,
         source=source[0] if source else "",
         source_owner=source[1] if source else "",
         by_clock=time is not None and time.by_clock,
         slack=0 if time is None else time.slack,
-        lead=lead_of(time, bool(key), durations, lead_span),
+        lead=lead_of(time, bool(key), durations, spans.get("LEAD")),
+        validity=validity,
     )
     return CreateStream(schema, (*notes, *_notes(schema)))
 
@@ -422,7 +436,7 @@ def _check_ts(columns: list[tuple[Column, Span]], ordered_by: str | None) -> Non
 
 
 def _notes(schema: StreamSchema) -> tuple[str, ...]:
-    if schema.retain is None:
+    if schema.retention is None:
         return (f"{schema.name} has no RETAIN: its rows are kept for ever",)
     return ()
 

@@ -1,4 +1,5 @@
-"""The time of a stream in CREATE STREAM: its event-time column, and how far rows take NOW."""
+"""The time of a stream in CREATE STREAM: its event-time column, how far rows take NOW, and when
+they are valid."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from datastem.instants import HOUR, MINUTE
-from datastem.schema import Column, StreamSchema
+from datastem.schema import Column, StreamSchema, Validity
 from datastem.types import Kind
-from querystem.language.errors import BindProblem, Span, TypeProblem
+from querystem.language.errors import BindProblem, NotYet, Span, TypeProblem
 from querystem.language.tokens.durations import read_duration, write_duration
 from querystem.language.tokens.names import suggest, write_name
 from querystem.language.tokens.scan import TokenReader
@@ -28,17 +29,7 @@ class EventTime:
 
 def read_event_time(reader: TokenReader, columns: Sequence[tuple[Column, Span]]) -> EventTime:
     """Return what stands after ORDERED BY."""
-    name, span = reader.need_name("the column with the event time")
-    types = {column.name: column.type for column, _ in columns}
-    if name not in types:
-        raise BindProblem(
-            f"ORDERED BY {name}: there is no such column",
-            span,
-            hint=suggest(name, types),
-            reason="UNKNOWN_COLUMN",
-        )
-    if types[name].kind is not Kind.TIMESTAMP:
-        raise TypeProblem(f"ORDERED BY needs a TIMESTAMP; {name} is {types[name]}", span)
+    name, _ = _instant_column(reader, columns, "ORDERED BY", "the column with the event time")
     by_clock = reader.take("CLOCK") is not None
     slack_span = reader.take("SLACK")
     if by_clock and slack_span:
@@ -46,6 +37,54 @@ def read_event_time(reader: TokenReader, columns: Sequence[tuple[Column, Span]])
             "SLACK sets back the NOW of rows, and with CLOCK NOW is the clock", slack_span
         )
     return EventTime(name, by_clock, read_duration(reader) if slack_span else 0)
+
+
+def _instant_column(
+    reader: TokenReader, columns: Sequence[tuple[Column, Span]], clause: str, what: str
+) -> tuple[str, Span]:
+    """Return the TIMESTAMP column that a clause names, and its place."""
+    name, span = reader.need_name(what)
+    types = {column.name: column.type for column, _ in columns}
+    if name not in types:
+        raise BindProblem(
+            f"{clause} {name}: there is no such column",
+            span,
+            hint=suggest(name, types),
+            reason="UNKNOWN_COLUMN",
+        )
+    if types[name].kind is not Kind.TIMESTAMP:
+        raise TypeProblem(f"{clause} needs a TIMESTAMP; {name} is {types[name]}", span)
+    return name, span
+
+
+def read_validity(reader: TokenReader, columns: Sequence[tuple[Column, Span]]) -> Validity:
+    """Return what stands after VALID."""
+    reader.need("FROM", hint=_VALID)
+    starts, _ = _instant_column(reader, columns, "VALID FROM", "the column with the first instant")
+    reader.need("UNTIL", hint=_VALID)
+    ends, span = _instant_column(reader, columns, "UNTIL", "the column with the end")
+    if starts == ends:
+        raise _refused("a row that ends when it begins is never valid", span, _VALID)
+    return Validity(starts, ends)
+
+
+_VALID = "write VALID FROM column UNTIL column"
+
+
+def check_validity(
+    has_event_time: bool, durations: Mapping[str, int], spans: Mapping[str, Span]
+) -> None:
+    """Refuse the options that a stream with a validity does not take; `spans` has the places of
+    what is written."""
+    if has_event_time:
+        raise NotYet(
+            "VALID with ORDERED BY",
+            spans["ORDERED BY"],
+            hint="leave ORDERED BY out: windows go by the validity, and NOW is the clock",
+        )
+    for word in ("AHEAD", "LEAD"):
+        if word in durations:
+            raise _refused(f"{word} limits the ts of rows, not when they are valid", spans[word])
 
 
 def lead_of(
@@ -65,6 +104,9 @@ def lead_of(
 
 def time_sql(schema: StreamSchema) -> list[str]:
     """Return the lines of CREATE STREAM that say what its time is, except AHEAD and LEAD."""
+    if schema.validity is not None:
+        starts, ends = write_name(schema.validity.starts), write_name(schema.validity.ends)
+        return [f"VALID FROM {starts} UNTIL {ends}"]
     if schema.ts_is_stamp:
         return []
     line = f"ORDERED BY {write_name(schema.event_time)}"
@@ -88,5 +130,5 @@ def limits_sql(schema: StreamSchema) -> list[str]:
     return lines
 
 
-def _refused(message: str, span: Span | None) -> BindProblem:
-    return BindProblem(message, span, hint="leave it out", reason="BAD_OPTION")
+def _refused(message: str, span: Span | None, hint: str = "leave it out") -> BindProblem:
+    return BindProblem(message, span, hint=hint, reason="BAD_OPTION")

@@ -9,6 +9,7 @@ from datastem.schema import StreamSchema
 from querystem.language.errors import NotYet, RefreshProblem, Span, WindowProblem
 from querystem.language.tokens.durations import write_duration
 from querystem.query import Query
+from querystem.validity import PRESENT
 from results.window import CountWindow, RowWindow, TimeWindow, Window
 
 
@@ -23,12 +24,13 @@ def check_retention(
     retention is no error. Windows over row ids or counts hold the rows that remain, and a keyed
     stream retains its current rows, however old.
     """
-    if schema.retain is None or schema.key:
+    retain = schema.retention
+    if retain is None or (schema.key and schema.validity is None):
         return
     oldest, behind = _reach(window), sum(step - 1 for step in (_slide(window), period) if step)
-    if oldest - behind > -schema.retain:
+    if oldest - behind > -retain:
         return
-    limit = write_duration(schema.retain)
+    limit = write_duration(retain)
     by_calendar = isinstance(window, TimeWindow) and window.by_calendar
     hint = _step_hint(limit) if behind else _retention_hint(limit)
     raise WindowProblem(
@@ -49,7 +51,7 @@ def reaches_past(query: Query, schema: StreamSchema) -> bool:
             if leg.as_of is not None:
                 continue
             if leg.stream == schema.name:
-                check_retention(leg.window, schema, None, period)
+                check_retention(leg.written_window, schema, None, period)
             if looked_up:
                 check_versions(leg.window, schema, None, period)
     except WindowProblem:
@@ -116,6 +118,19 @@ def check_clocks(
         hint="give the streams of one kind windows that don't: WINDOW(UNBOUNDED), or fixed ones",
         reason="MIXED_CLOCKS",
     )
+
+
+def check_validities(query: Query, places: Sequence[Span]) -> None:
+    """Refuse windows over several references to streams with a validity, unless they all hold what
+    is valid at NOW."""
+    valid = [(leg.valid, place) for leg, place in zip(query.legs, places, strict=True) if leg.valid]
+    for window, place in valid if len(valid) > 1 else ():
+        if window.window != PRESENT:
+            raise NotYet(
+                "a window over several references to rows with a validity",
+                place,
+                hint="leave the window out: without one, all hold the rows that are valid at NOW",
+            )
 
 
 def check_trigger(schema: StreamSchema, trigger: StreamSchema, span: Span) -> None:

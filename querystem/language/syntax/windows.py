@@ -27,6 +27,7 @@ from querystem.language.syntax.window_checks import (
     check_of_view,
     check_over,
     check_retention,
+    check_validities,
     check_versions,
 )
 from querystem.language.tokens.durations import read_duration
@@ -34,6 +35,7 @@ from querystem.language.tokens.literals import TIMESTAMP_FORM, read_timestamp
 from querystem.language.tokens.names import nearest, suggest
 from querystem.language.tokens.scan import MAX_WINDOW, TokenReader, check_length, scan, span_of
 from querystem.query import Query
+from querystem.validity import PRESENT
 from results.window import (
     UNBOUNDED,
     Bound,
@@ -92,6 +94,7 @@ def bring_window(
     window = bind_window(text, [*(schema for _, schema in legs), *views], period)
     span, brought = Span(0, len(text)), query.with_window(window)
     with located(text):
+        check_validities(brought, [span] * len(schemas))
         for item in query.opened:
             check_over(window, span)
             if not isinstance(item.over, CountWindow):
@@ -103,6 +106,11 @@ def bring_window(
             if leg.as_of is not None:
                 check_versions(window, schema, span, period)
     return brought
+
+
+def default_window(schema: StreamSchema) -> Window:
+    """Return the window of a reference to a stream that has none."""
+    return UNBOUNDED if schema.validity is None else PRESENT
 
 
 def read_window(
@@ -164,10 +172,12 @@ def _item_frame(reader: TokenReader, schema: StreamSchema) -> Window:
 
 def _window(reader: TokenReader, schema: StreamSchema) -> Window:
     span = reader.span
+    if schema.validity is not None:
+        _check_valid(reader, schema)
     if reader.take("BEGIN"):
-        return _begin_end(reader, span)
+        return _begin_end(reader, span, ahead=schema.validity is not None)
     if reader.take("RANGE"):
-        return _range(reader, span)
+        return _range(reader, span, schema)
     if reader.take("DURING"):
         return read_during(reader)
     if reader.take("ROWS"):
@@ -178,11 +188,29 @@ def _window(reader: TokenReader, schema: StreamSchema) -> Window:
     reader.fail("expected a window", hint=f"did you mean {near}?" if near else _KINDS)
 
 
-def _begin_end(reader: TokenReader, span: Span) -> Window:
-    begin, by_row = _bound(reader, "BEGIN")
+def _check_valid(reader: TokenReader, schema: StreamSchema) -> None:
+    """Refuse windows that can't hold rows by their validity yet."""
+    assert schema.validity is not None
+    starts = schema.label(schema.validity.starts)
+    for words, hint in (
+        (("ROWS",), f"write ORDER BY {starts} DESC LIMIT number"),
+        (("BEGIN", "ROW"), "compare row_id in WHERE"),
+        (("DURING",), "write BEGIN … END … with the first and the last instant"),
+    ):
+        if reader.sees(*words):
+            raise NotYet(
+                f"{' '.join(words)} over {schema.name}, whose rows have a validity",
+                reader.span,
+                hint=hint,
+            )
+
+
+def _begin_end(reader: TokenReader, span: Span, ahead: bool) -> Window:
+    """Return the window after BEGIN; its ends may lie `ahead` of NOW."""
+    begin, by_row = _bound(reader, "BEGIN", ahead)
     reader.need("END", hint="a window has both: BEGIN … END …")
     end_span = reader.span
-    end, by_row_too = _bound(reader, "END")
+    end, by_row_too = _bound(reader, "END", ahead)
     if by_row != by_row_too:
         raise WindowProblem(
             "the window begins by time and ends by row" if by_row_too
@@ -202,11 +230,13 @@ def _begin_end(reader: TokenReader, span: Span) -> Window:
     return TimeWindow(begin, None if end == Bound(0, True) else past)
 
 
-def _bound(reader: TokenReader, side: str) -> tuple[Bound, bool]:
+def _bound(reader: TokenReader, side: str, ahead: bool) -> tuple[Bound, bool]:
     """Return the first or last point of a window, and whether it is a row."""
     if reader.take("ROW"):
         return _row(reader, side), True
     if reader.take("NOW"):
+        if ahead and reader.take("+"):
+            return Bound(read_duration(reader), True), False
         return _back(reader, side, "NOW"), False
     _refuse_parameter(reader)
     return _instant(reader, side), False
@@ -253,7 +283,7 @@ def _back(reader: TokenReader, side: str, present: str) -> Bound:
 _BEFORE = {"NOW": "duration; rows after NOW wait for it", "ROW LAST": "number"}
 
 
-def _range(reader: TokenReader, span: Span) -> Window:
+def _range(reader: TokenReader, span: Span, schema: StreamSchema) -> Window:
     _refuse_parameter(reader)
     width = read_duration(reader)
     if width == 0:
@@ -264,6 +294,12 @@ def _range(reader: TokenReader, span: Span) -> Window:
     slide_span = reader.take("SLIDE")
     if slide_span is None:
         return TimeWindow(begin)
+    if schema.validity is not None:
+        raise NotYet(
+            f"SLIDE over {schema.name}, whose rows have a validity",
+            slide_span,
+            hint="REFRESH EVERY at the end of the query moves the answer in steps",
+        )
     _refuse_parameter(reader)
     slide = read_duration(reader)
     if slide == 0:

@@ -1,6 +1,6 @@
 """Conditions that depend on NOW, set apart from predicates, which are matched once for all NOW.
 
-What a query over one stream says of NOW is left to its leg (`Leg.when`). What a FROM of several
+What a query over one stream says of NOW is left to its leg (`Leg.moment`). What a FROM of several
 items says of NOW is decided after they are joined (`From.where`): so a join stays the same at every
 NOW, and the engine can find its combinations ahead.
 """
@@ -14,8 +14,8 @@ from querystem.expressions import Expression, Op, uses_now
 from querystem.language.errors import NotYet
 from querystem.language.normal_form.normal import call, negate
 from querystem.language.normal_form.rewrite import all_of, conjuncts
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation
-from querystem.visibility import instants_of
+from querystem.query import From, Item, LeftJoin, Leg, Output, Query, SetOperation
+from querystem.visibility import Visibility, instants_of, visibility_of
 
 
 def set_apart(query: Query) -> Query:
@@ -33,8 +33,8 @@ def _leg(leg: Leg) -> Leg:
             None,
             hint="write the REFRESH at the end of the query",
         )
-    where, when = apart(leg.where)
-    return replace(leg, where=where, when=when)
+    where, moment = apart(leg.where)
+    return replace(leg, where=where, moment=moment)
 
 
 def apart(condition: Expression) -> tuple[Expression, Expression]:
@@ -47,6 +47,20 @@ def apart(condition: Expression) -> tuple[Expression, Expression]:
     for instant in instants_of(when):
         remaining.append(negate(call(Op.IS_NULL, (instant,), BOOLEAN)))
     return all_of(remaining), when
+
+
+def timeless(query: Query) -> tuple[Query, Visibility | None]:
+    """Return a query over several streams without its condition on NOW, and the intervals in which
+    that shows its combinations; None if there is none. The instants that it compares with NOW
+    become outputs beside the query's own, so that combinations have their columns."""
+    source = query.source
+    assert isinstance(source, From)
+    if not uses_now(source.where):
+        return query, None
+    where, when = apart(source.where)
+    instants = [Output(f"#{n}", each) for n, each in enumerate(instants_of(when))]
+    bare = replace(query, source=replace(source, where=where), outputs=(*query.outputs, *instants))
+    return bare, visibility_of(when)
 
 
 def _from(source: From) -> From:

@@ -60,11 +60,60 @@ def test_rows_become_overdue_by_themselves(store: InsideStore, copies: Copies) -
     assert [text[:1] for text in short(read(copies, "overdue"))] == ["-"]
 
 
-def test_own_edits_are_not_shown_where_now_decides(store: InsideStore, copies: Copies) -> None:
+def test_own_edits_become_overdue_offline(store: InsideStore, copies: Copies) -> None:
     store.client.define(ORDERS)
     copies.keep("overdue", OVERDUE, edits=True)
-    error = copies.sync(store.client)["overdue"].error
-    assert isinstance(error, NotComputable) and "depends on NOW" in str(error)
+    copies.keep("counted", COUNTED, base_rows=True, edits=True)
+    publish(store, 0)
+    copies.sync(store.client)
+    soon, later = (store.now() + timedelta(minutes=minutes) for minutes in (10, 20))
+    copies.publish(
+        "orders",
+        [
+            {"name": "own", "due": soon, "done": False},
+            {"name": "o1", "due": later, "done": False},
+            {"name": "o3", "due": later, "done": True},
+        ],
+    )
+    seen = []
+    for minutes in (0, 10, 10, 60):
+        store.wait(minutes * 60 + 1)
+        seen.append([copies[name].rows() for name in ("overdue", "counted")])
+    names = [[row["name"] for row in overdue] for overdue, _ in seen]
+    assert [("own" in rows, "o1" in rows, "o3" in rows) for rows in names] == [
+        (False, False, False),
+        (True, False, False),
+        (True, True, False),
+        (True, True, False),
+    ]
+    handles = {name: store.client.register(TEXTS[name]) for name in ("overdue", "counted")}
+    copies.send(store.client)
+    answers = [store.client.invoke(handle).rows for handle in handles.values()]
+    assert answers == seen[-1]
+    copies.sync(store.client)
+    assert [copies[name].rows() for name in handles] == answers
+
+
+def test_own_edits_are_not_shown_where_now_is_computed_with(
+    store: InsideStore, copies: Copies
+) -> None:
+    store.client.define(ORDERS)
+    copies.keep("late", "SELECT name FROM orders WHERE due < NOW OR done", edits=True)
+    error = copies.sync(store.client)["late"].error
+    assert isinstance(error, NotComputable) and "computes with NOW" in str(error)
+
+
+def test_edits_are_ordered_by_a_time_that_the_copy_must_have(
+    store: InsideStore, copies: Copies
+) -> None:
+    store.client.define(
+        "CREATE STREAM states (id BIGINT, due TIMESTAMP, at TIMESTAMP) KEY (id) ORDERED BY at"
+    )
+    copies.keep("without", "SELECT id FROM states WHERE due < NOW", edits=True)
+    copies.keep("with", "SELECT id, at FROM states WHERE due < NOW", edits=True)
+    results = copies.sync(store.client)
+    assert isinstance(error := results["without"].error, NotComputable)
+    assert "select at too" in str(error) and results["with"].error is None
 
 
 def test_notes_of_a_registration(store: InsideStore) -> None:

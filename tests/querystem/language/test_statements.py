@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datastem.instants import DAY, HOUR, MINUTE, SECOND
-from datastem.schema import Column, StreamSchema
+from datastem.schema import Column, StreamSchema, Validity
 from datastem.types import BIGINT, BOOLEAN, DATE, DOUBLE, TEXT, TIMESTAMP, decimal_type
 from querystem.language import (
     CreateStream,
@@ -34,6 +36,11 @@ def schemas(draw: st.DrawFn) -> StreamSchema:
     ordered_by = draw(st.sampled_from([None, *times]))
     by_clock = ordered_by is not None and draw(st.booleans())
     moves_now = ordered_by is not None and not by_clock
+    retain = draw(st.none() | st.integers(1, 10**15))
+    key = tuple(draw(st.lists(st.sampled_from(columns), unique=True)))
+    validity = None
+    if ordered_by is None and len(times) > 1 and draw(st.booleans()):
+        validity = Validity(times[0], times[1], retain)
     return StreamSchema(
         name=draw(names),
         columns=tuple(map(Column, columns, types)),
@@ -41,9 +48,10 @@ def schemas(draw: st.DrawFn) -> StreamSchema:
         by_clock=by_clock,
         slack=draw(st.sampled_from([0, 1, HOUR])) if moves_now else 0,
         lead=draw(st.sampled_from([None, 0, MINUTE, HOUR])) if moves_now else None,
-        retain=draw(st.none() | st.integers(1, 10**15)),
-        ahead=draw(st.sampled_from([HOUR, 0, 1, 90 * MINUTE])),
-        key=tuple(draw(st.lists(st.sampled_from(columns), unique=True))),
+        retain=retain if validity is None or key else None,
+        ahead=HOUR if validity else draw(st.sampled_from([HOUR, 0, 1, 90 * MINUTE])),
+        key=key,
+        validity=validity,
     )
 
 
@@ -81,6 +89,20 @@ def test_names_are_folded_and_options_come_in_any_order() -> None:
     assert schema == StreamSchema(
         "t", (Column("a", BIGINT), Column("ts", TIMESTAMP)), "ts", 90 * SECOND, 1_500_000
     )
+
+
+def test_a_validity_is_two_columns_and_its_own_retention() -> None:
+    text = (
+        "CREATE STREAM t (k BIGINT, a TIMESTAMP, b TIMESTAMP) VALID FROM a UNTIL b RETAIN 1 DAY{}"
+    )
+    schema = schema_of(text.format(""))
+    assert schema.validity == Validity("a", "b", DAY) and schema.retain is None
+    assert schema.retention == DAY and schema.ts_is_stamp and schema.now_is_clock
+    keyed = schema_of(text.format(" KEY (k)"))
+    assert keyed.validity == schema.validity and keyed.retain == DAY
+    assert StreamSchema.from_json(keyed.to_json()) == keyed
+    renamed = replace(keyed, columns=(*keyed.columns[:2], replace(keyed.columns[2], renamed="c")))
+    assert "VALID FROM a UNTIL c" in stream_sql(renamed)
 
 
 def test_a_stream_without_retention_says_so() -> None:

@@ -107,7 +107,7 @@ def current_keys(client: Client, mapping: TableMapping) -> Iterator[list[dict[st
     """Yield the keys of a stream's current rows, as texts of PostgreSQL, page by page."""
     stream = mapping.stream
     names = ", ".join(f'"{name}"' for name in stream.key)
-    with client.ask_stream(f"SELECT {names} FROM {stream.name}") as answer:
+    with client.ask_stream(f"SELECT {names} FROM {stream.name} UNBOUNDED") as answer:
         page = list[dict[str, str]]()
         for batch in answer:
             for row in batch.to_pylist():

@@ -85,7 +85,9 @@ async function one({ root, signal, poll }, name) {
   const path = `/v1/streams/${encodeURIComponent(name)}`;
   const stream = await get(path, {}, signal);
   const quoted = /^[a-z_]\w*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
-  const sql = `SELECT * FROM ${quoted} ROWS ${TAIL_ROWS}`;
+  // A window over rows with a validity holds those that are valid, not those that came last.
+  const newest = stream.sql.includes("\n    VALID FROM ") ? `ORDER BY row_id DESC LIMIT ${TAIL_ROWS} UNBOUNDED` : `ROWS ${TAIL_ROWS}`;
+  const sql = `SELECT * FROM ${quoted} ${newest}`;
   const tiles = h("div", { class: "tiles" }), tail = h("div"), readers = h("div");
   const follow = h("input", { type: "checkbox", checked: true });
   const publisher = publishing(stream, `${path}/rows`, signal);

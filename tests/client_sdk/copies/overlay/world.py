@@ -39,6 +39,13 @@ ANSWERS = [
     ("SELECT DISTINCT b FROM {} WHERE a > 3 RANGE 30 SECONDS", True),
     ("SELECT id, a FROM {} ORDER BY a, b DESC LIMIT 3", True),
     ("SELECT max(a) AS most, min(b) AS first FROM {} ROWS 3", True),
+    ("SELECT id, ts, b FROM {} WHERE ts + (a - 5) * INTERVAL '3' SECOND < NOW AND b <> 'x'", False),
+    ("SELECT id, a FROM {} WHERE ts + a * INTERVAL '4' SECOND > NOW ORDER BY a DESC", False),
+    (
+        "SELECT b, count(*) AS n FROM {} WHERE NOW - ts < INTERVAL '25' SECOND "
+        "AND ts + a * INTERVAL '2' SECOND >= NOW GROUP BY b",
+        True,
+    ),
 ]
 UNKEYED_ANSWERS = [
     ("SELECT a, b FROM {} RANGE 20 SECONDS SLIDE 3 SECONDS", False),
