@@ -73,7 +73,7 @@ def _combines(source: Source | Item) -> bool:
             return _is_plain(source) and _combines(source.source)
         case From(items, on, subqueries, where):
             timeless = not subqueries and not uses_now(on, where)
-            return timeless and all(map(_combines, items))
+            return bool(items) and timeless and all(map(_combines, items))
         case SetOperation(operator, queries):
             return operator is SetOperator.UNION_ALL and all(map(_combines, queries))
         case LeftJoin():

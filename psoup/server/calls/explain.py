@@ -243,7 +243,9 @@ def _implied_by(core: Core, leg: _ExplainedLeg, use: ImpliedUse) -> pb.ImpliedBy
 
 def _describe_first_leg(message: pb.Explanation) -> None:
     """Fill in the fields that an explanation had before queries had several legs: those of the
-    first."""
+    first. A query that reads no stream has none."""
+    if not message.legs:
+        return
     first = message.legs[0]
     message.registration_count = first.registration_count
     message.factors.extend(first.factors)

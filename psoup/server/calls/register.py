@@ -41,7 +41,7 @@ from psoup.write.registrations import (
 )
 from querystem.advice import base_rows_notes, now_notes, window_notes
 from querystem.composites import Composition
-from querystem.language import UnknownColumn, bind_rows
+from querystem.language import NotYet, Span, UnknownColumn, bind_rows
 from querystem.query import Query
 from querystem.query_json import read_shape
 from querystem.zones import renewed_all, zones_in, zones_of
@@ -122,6 +122,7 @@ async def register(
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         streams, query, parameters = await _bound(core, call, acting, request)
+        _check_streams(query)
         acting.demand_named(core.follower.state, query, streams)
         query = await in_its_zones(core, call, query)
         composition = await _composition(core, call, streams, query)
@@ -134,6 +135,16 @@ async def register(
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal), query, streams
     raise _dropped_repeatedly()
+
+
+def _check_streams(query: Query) -> None:
+    """Raise NotYet for a query that reads no stream."""
+    if not query.legs:
+        raise NotYet(
+            "a registration of a query that reads no stream",
+            Span(0, len("SELECT")),
+            hint="ask it: its answer never changes",
+        )
 
 
 async def _bound(
@@ -211,6 +222,8 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
             rows = ManyRows(values.client_keys, parameters, keys)
             subject = tenant, owner, streams.bound.id, sql, lease
             return RegisterRows(*subject, form, rows, request.replace, *bound_to)
+        for query in bound.queries:
+            _check_streams(query)
         written = [written_out(in_zones(query, zones)) for query in bound.queries]
         composed = (composition_of(query, streams.streams_of(query)) for query in written)
         ready = list(map(Prepared, values.client_keys, parameters, written, composed))
