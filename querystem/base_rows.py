@@ -57,7 +57,7 @@ def base_query(query: Query, schemas: Sequence[StreamSchema]) -> Query:
     """Return the query of the base rows; `schemas` are those of the streams of the query's legs.
     Its outputs have the labels of the columns."""
     if not isinstance(query.source, Leg):
-        return LegRows.of(query, schemas).query
+        return LegBaseRows.of(query, schemas).query
     (schema,) = schemas
     columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
     outputs = [Output(column.label, ColumnRef(column.name, column.type)) for column in columns]
@@ -69,7 +69,7 @@ def base_query(query: Query, schemas: Sequence[StreamSchema]) -> Query:
 
 
 @dataclass(frozen=True)
-class LegRows:
+class LegBaseRows:
     """The base rows of all legs of `whole`: `query` returns them. `columns` has, for each leg, the
     name of the output for each column of its stream that `whole` reads."""
 
@@ -78,7 +78,7 @@ class LegRows:
     columns: tuple[Mapping[str, str], ...]
 
     @classmethod
-    def of(cls, whole: Query, schemas: Sequence[StreamSchema]) -> LegRows:
+    def of(cls, whole: Query, schemas: Sequence[StreamSchema]) -> LegBaseRows:
         """Return the base rows of a query; `schemas` are those of the streams of its legs."""
         legs = [
             [column for column in schema.columns if column.name in reads]

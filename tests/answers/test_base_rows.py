@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from psoup.errors import BadRequest
-from querystem.base_rows import LegRows, combines, obstacle
+from querystem.base_rows import LegBaseRows, combines, obstacle
 from querystem.join import JoinRoom
 from querystem.language import bind_query
 from querystem.query import Query
@@ -34,9 +34,9 @@ class BaseRowsCopy(TreeCopy):
     """A client that has the rows of the legs and computes the answer."""
 
     @cached_property
-    def leg_rows(self) -> LegRows:
+    def leg_rows(self) -> LegBaseRows:
         streams = self.world.streams
-        return LegRows.of(self.query, [streams[leg.stream].schema for leg in self.query.legs])
+        return LegBaseRows.of(self.query, [streams[leg.stream].schema for leg in self.query.legs])
 
     def answer(self, now: int | None) -> list[Values]:
         base_rows = super().answer(now)
@@ -75,7 +75,7 @@ ORDERED = (
 
 
 @dataclass(frozen=True)
-class TextMaker:
+class JoinTexts:
     """Draws texts of joins and queries inside queries over streams of one kind of time."""
 
     chance: random.Random
@@ -132,7 +132,7 @@ class TextMaker:
 def _live(world: CopyWorld, rounds: int) -> None:
     schemas = {name: stream.schema for name, stream in world.streams.items()}
     for _ in range(rounds):
-        texts = TextMaker(world.chance, list(world.chance.choice((EVENT, ARRIVAL))))
+        texts = JoinTexts(world.chance, list(world.chance.choice((EVENT, ARRIVAL))))
         trees = [TreeMaker.drawn(world.chance).result() for _ in range(2)]
         queries = [*trees, *(bind_query(texts.text(), schemas.get) for _ in range(4))]
         copies = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from querystem.base_rows import LegRows, combines, obstacle
+from querystem.base_rows import LegBaseRows, combines, obstacle
 from querystem.identity import slides
 from querystem.language import CreateStream, bind_query, parse_statement
 from querystem.query import Query
@@ -29,7 +29,7 @@ def test_legs_share_columns_of_one_name_and_type() -> None:
         "SELECT c.region, sum(o.total) AS paid, sum(c.total) AS owed FROM orders AS o, customers "
         "AS c, regions AS r WHERE o.customer = c.id AND c.region = r.region GROUP BY c.region"
     )
-    rows = LegRows.of(query, [STREAMS[leg.stream] for leg in query.legs])
+    rows = LegBaseRows.of(query, [STREAMS[leg.stream] for leg in query.legs])
     assert [str(column.type) for column in rows.query.columns] == [
         *("BIGINT", "BIGINT", "TIMESTAMP", "BIGINT", "DOUBLE", "BIGINT", "TEXT", "DECIMAL(10,2)")
     ]
@@ -44,7 +44,7 @@ def test_legs_share_columns_of_one_name_and_type() -> None:
 def test_one_leg_inside_a_query_is_no_union() -> None:
     query = bound("SELECT count(*) AS n FROM (SELECT DISTINCT region FROM customers) AS inside")
     assert combines(query) and not obstacle(query)
-    rows = LegRows.of(query, [STREAMS["customers"]])
+    rows = LegBaseRows.of(query, [STREAMS["customers"]])
     assert slides(rows.query) and len(rows.query.legs) == 1
 
 

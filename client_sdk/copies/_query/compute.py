@@ -31,7 +31,7 @@ from client_sdk.copies._query.base_rows import ROW_ID
 from datastem.instants import FOR_EVER, to_micros
 from datastem.schema import StreamSchema
 from datastem.zones import ZoneRules, Zones
-from querystem.base_rows import LegRows, base_query, combines, obstacle
+from querystem.base_rows import LegBaseRows, base_query, combines, obstacle
 from querystem.evaluate import answer_of, kept_rows, project, rows_in_window, rows_or_groups
 from querystem.identity import row_ids, slides
 from querystem.join import JoinRoom, TooManyBytes, TooManyPairs
@@ -68,7 +68,7 @@ class Evaluated:
     base_columns: tuple[Column, ...]
     window: TimeWindow | None
     sync_window: str
-    leg_rows: LegRows | None = None
+    leg_rows: LegBaseRows | None = None
 
     def answer(
         self,
@@ -105,7 +105,9 @@ class Evaluated:
             self, query=query, leg_rows=None if leg_rows is None else replace(leg_rows, whole=query)
         )
 
-    def _joined(self, leg_rows: LegRows, rows: pa.Table, now: datetime | None) -> pa.RecordBatch:
+    def _joined(
+        self, leg_rows: LegBaseRows, rows: pa.Table, now: datetime | None
+    ) -> pa.RecordBatch:
         instant = None if now is None else to_micros(now)
         try:
             return leg_rows.answer(_batch(rows), instant, _MOST_PAIRS, JoinRoom(_MOST_BYTES))
@@ -171,7 +173,7 @@ def computation(
     if combines(query):
         if why := obstacle(query):
             raise _not_computable(why, _SYNC_ANSWER)
-        leg_rows = LegRows.of(query, schemas)
+        leg_rows = LegBaseRows.of(query, schemas)
         return Evaluated(query, columns, columns_of(leg_rows.query), None, window, leg_rows)
     if query.refresh is None:
         base_columns = columns if slides(query) else columns_of(base_query(query, schemas))
