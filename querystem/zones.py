@@ -101,7 +101,7 @@ def texts_of(query: Query) -> Sequence[str]:
 
 def _windowed(query: Query, zones: Zones) -> Query:
     def ruled(leg: Leg) -> Leg:
-        return replace(leg, window=with_rules(leg.window, zones))
+        return leg.with_window(with_rules(leg.written_window, zones))
 
     changed = query.with_parts(ruled, lambda inner: _windowed(inner, zones))
     return replace(changed, over=None if query.over is None else with_rules(query.over, zones))
@@ -109,6 +109,6 @@ def _windowed(query: Query, zones: Zones) -> Query:
 
 def _windows(query: Query) -> Iterator[Window]:
     """Yield the windows of all legs, over the query itself and over the queries inside it."""
-    yield from (leg.window for leg in query.legs)
+    yield from (leg.written_window for leg in query.legs)
     over = (part.over for part in (query, *query.inner_queries))
     yield from (window for window in over if window is not None)

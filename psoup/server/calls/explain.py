@@ -39,10 +39,18 @@ from psoup.store.state.quarantine import PREDICATE
 from psoup.v1 import psoup_pb2 as pb
 from querystem.combine import JoinRun
 from querystem.expressions import Expression, from_json
-from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
+from querystem.factors import (
+    Access,
+    access_of,
+    constants_of,
+    factor_text,
+    factors_of,
+    labelled_factor,
+    operand_of,
+)
 from querystem.index.formula import Condition, Factor
 from querystem.join import JoinMethod, JoinStep
-from querystem.labels import labelled, labelled_factor, labelled_leg, labelled_refresh
+from querystem.labels import labelled, labelled_leg, labelled_refresh
 from querystem.language import expression_text, leg_window_text, refresh_text
 from querystem.operators import LOOK_UP, Operator, operators_of
 from querystem.pace import spending

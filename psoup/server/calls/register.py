@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from datastem.instants import SECOND
+from psoup.access.actions import reads_all
 from psoup.answers.planning.question import check_zones, in_zones
 from psoup.errors import BadRequest, UnknownTimeZone
 from psoup.lookup import TenantStreams
@@ -38,7 +39,7 @@ from psoup.write.registrations import (
     UnregisterOne,
     composition_of,
 )
-from querystem.advice import now_notes, window_notes
+from querystem.advice import base_rows_notes, now_notes, window_notes
 from querystem.composites import Composition
 from querystem.language import NotYet, Span, UnknownColumn, bind_rows
 from querystem.query import Query
@@ -67,8 +68,18 @@ async def handle_register(
         pattern=pattern_message(query, streams.schema),
         lease_until=lease_until(core.leases, registered.handles[0]),
         replaced=bool(registered.replaced),
-        notes=[*window_notes(query, schemas), *now_notes(query, schemas)],
+        notes=[
+            *window_notes(query, schemas),
+            *now_notes(query, schemas),
+            *base_rows_notes(query, _reads_all(core, call.acting(request), streams)),
+        ],
     )
+
+
+def _reads_all(core: Core, acting: Acting, streams: TenantStreams) -> bool:
+    """Return whether the caller may read all rows of the streams that a text was bound to."""
+    state, caller = core.follower.state, acting.principal
+    return all(reads_all(state, stream_id, caller) for stream_id in streams.ids.values())
 
 
 async def handle_register_many(
