@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "97071436aea351250896d52579f5770006a879a6321e589495cc1f95fb8c081a"
+WIRE = "acf1c54041aa30ef14104ddc4ca3ce2af1cd34db0588263f8ab4d0351be49eaf"
 
 # Split, so that this file does not find itself.
 PRIVATE = {
