@@ -36,6 +36,7 @@ BENCHMARKS = (
         "erase",
         "overdue",
         "encrypted",
+        "base_rows",
     ),
 )
 

@@ -97,6 +97,8 @@ from client_sdk._wire.status import (
     StoreLimits,
     StoreSecurity,
     StoreStatus,
+    StoreZone,
+    StoreZones,
 )
 from client_sdk._wire.values import Column
 from client_sdk.copies import (
@@ -238,6 +240,8 @@ __all__ = [
     "ServerError",
     "Store",
     "StoreClock",
+    "StoreZone",
+    "StoreZones",
     "StoreLimits",
     "StoreSecurity",
     "StoreStatus",

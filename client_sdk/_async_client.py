@@ -32,7 +32,7 @@ from client_sdk._wire.models import (
     View,
 )
 from client_sdk._wire.rows import Rows, deletes, patches
-from client_sdk._wire.status import StoreClock, StoreStatus
+from client_sdk._wire.status import StoreClock, StoreStatus, StoreZones
 from client_sdk._wire.values import Scalar
 
 T = TypeVar("T")
@@ -417,6 +417,13 @@ class AsyncClient:
         `confirm`.
         """
         return await self._run(_flows.clock(self._session, confirm, timeout))
+
+    async def zones(self, *, renew: Sequence[str] = (), timeout: float | None = None) -> StoreZones:
+        """Return the time zones that the store has rules of, after renewing the rules of some.
+
+        They get those of the machine of the server that answers. Only operators may renew rules.
+        """
+        return await self._run(_flows.zones(self._session, renew, timeout))
 
     async def status(self, *, timeout: float | None = None) -> StoreStatus:
         """Return the state of the store: its limits, its engine, its clock, what is damaged."""

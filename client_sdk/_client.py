@@ -30,7 +30,7 @@ from client_sdk._wire.models import (
     View,
 )
 from client_sdk._wire.rows import Rows, deletes, patches
-from client_sdk._wire.status import StoreClock, StoreStatus
+from client_sdk._wire.status import StoreClock, StoreStatus, StoreZones
 from client_sdk._wire.values import Scalar
 
 T = TypeVar("T")
@@ -425,6 +425,13 @@ class Client(Closing):
         `confirm`.
         """
         return self._run(_flows.clock(self._session, confirm, timeout))
+
+    def zones(self, *, renew: Sequence[str] = (), timeout: float | None = None) -> StoreZones:
+        """Return the time zones that the store has rules of, after renewing the rules of some.
+
+        They get those of the machine of the server that answers. Only operators may renew rules.
+        """
+        return self._run(_flows.zones(self._session, renew, timeout))
 
     def status(self, *, timeout: float | None = None) -> StoreStatus:
         """Return the state of the store: its limits, its engine, its clock, what is damaged."""

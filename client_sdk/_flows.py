@@ -38,7 +38,7 @@ from client_sdk._wire.models import (
     columns_of,
     pattern_name,
 )
-from client_sdk._wire.status import StoreClock, StoreStatus
+from client_sdk._wire.status import StoreClock, StoreStatus, StoreZones
 from client_sdk._wire.values import (
     Scalar,
     optional_moment,
@@ -414,6 +414,13 @@ def clock(session: Session, confirm: Sequence[int], timeout: float | None) -> Fl
     request = pb.ClockRequest(confirm=confirm)
     reply, _ = yield from call(session, "Clock", request, Repeat.READ, timeout)
     return StoreClock.from_wire(reply)
+
+
+def zones(session: Session, renew: Sequence[str], timeout: float | None) -> Flow[StoreZones]:
+    """Return the zones of the store, after renewing the rules of those with these names. Renewing
+    twice has the effect of renewing once, so this is repeated as a read is."""
+    reply, _ = yield from call(session, "Zones", pb.ZonesRequest(renew=renew), Repeat.READ, timeout)
+    return StoreZones.from_wire(reply)
 
 
 def status(session: Session, timeout: float | None) -> Flow[StoreStatus]:

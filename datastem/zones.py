@@ -158,7 +158,8 @@ def machine_rules(name: str, version: int = 1) -> ZoneRules:
     """
     if name not in machine_zones():
         raise UnknownZone(name)
-    zone = zoneinfo.ZoneInfo(name)
+    # The files may be newer than what this process has read of them.
+    zone = zoneinfo.ZoneInfo.no_cache(name)
     first, last = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in _YEARS)
     starts: list[int] = []
     offsets = [_offset(zone, first)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datastem.calendar import Unit
 from datastem.instants import DAY
 from datastem.schema import StreamSchema
+from querystem.base_rows import combines, obstacle
 from querystem.expressions import TRUE
 from querystem.identity import slides
 from querystem.language import window_text
@@ -62,6 +63,17 @@ def now_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
                 " BEGIN NOW - … END NOW, holds rows by their ts"
             )
     return list(dict.fromkeys(notes))
+
+
+def base_rows_notes(query: Query, reads_all: bool) -> list[str]:
+    """Return the note for those who register a query of which no base rows are sent, if it is made
+    of several. `reads_all` says that the caller may read all rows of all its streams."""
+    if not combines(query):
+        return []
+    why = obstacle(query)
+    if not why and not reads_all:
+        why = "a row policy of a stream binds you, or you may read a stream through a view only"
+    return [f"copies of it are results, since no base rows are sent: {why}"] if why else []
 
 
 def _by_last_row(window: Window, schema: StreamSchema) -> bool:

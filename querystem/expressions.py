@@ -16,6 +16,7 @@ from typing import Any
 from datastem.constants import Constant, constant_from_json, constant_to_json
 from datastem.instants import MAX_INSTANT, MIN_INSTANT, from_micros
 from datastem.types import BOOLEAN, TEXT, TIMESTAMP, Type, parse_type
+from results.window import MovingEnd
 
 
 class Op(enum.Enum):
@@ -112,9 +113,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The instant of the answer, which `at_instant` replaces; the kernel never sees one."""
+    """The instant of the answer, which `at_instant` replaces; the kernel never sees one. With an
+    `end` it is where a window begins or ends at that instant. That is never stored: it is made of a
+    window."""
 
     type: Type = TIMESTAMP
+    end: MovingEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +183,17 @@ def at_instant(expression: Expression, now: int | None) -> Expression:
     a NOW, and out of the years that a TIMESTAMP may have, it is NULL."""
     if not uses_now(expression):
         return expression
-    is_instant = now is not None and MIN_INSTANT <= now <= MAX_INSTANT
-    return _with_now(expression, Literal(from_micros(now or 0) if is_instant else None, TIMESTAMP))
+    return _with_now(expression, now)
 
 
-def _with_now(expression: Expression, present: Literal) -> Expression:
+def _with_now(expression: Expression, now: int | None) -> Expression:
     if isinstance(expression, Now):
-        return present
+        instant = now if now is None or expression.end is None else expression.end.at(now)
+        is_instant = instant is not None and MIN_INSTANT <= instant <= MAX_INSTANT
+        return Literal(from_micros(instant or 0) if is_instant else None, TIMESTAMP)
     if not isinstance(expression, Call):
         return expression
-    args = tuple([_with_now(arg, present) for arg in expression.args])
+    args = tuple([_with_now(arg, now) for arg in expression.args])
     return Call(expression.op, args, expression.type)
 
 
@@ -213,7 +218,8 @@ def to_json(expression: Expression) -> list[Any]:
             return ["col", str(type_), name]
         case Parameter(name, type_):
             return ["par", str(type_), name]
-        case Now(type_):
+        case Now(type_, end):
+            assert end is None, "the end of a window is written with the window"
             return ["now", str(type_)]
         case Zone(name, rules):
             return ["zone", name, rules]

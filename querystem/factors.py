@@ -10,9 +10,11 @@ import decimal
 import enum
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from datastem.instants import from_micros
+from datastem.schema import StreamSchema
 from datastem.types import Kind, Type
 from querystem.expressions import Expression
 from querystem.index.axes import FEW_CUTS, FEW_TEXTS
@@ -31,6 +33,7 @@ from querystem.index.formula import (
 )
 from querystem.index.like.axis import FEW_PATTERNS
 from querystem.kernel.compare import END, EPOCH_DAY, START
+from querystem.labels import labelled
 from querystem.language.normal_form.texts import compared_text, expression_text, literal_text
 from querystem.language.tokens.durations import write_interval
 
@@ -165,3 +168,10 @@ def _cut_text(cut: Any, type_: Type) -> str:
     except (OverflowError, ValueError):
         return ""
     return literal_text(cut)
+
+
+def labelled_factor(factor: Factor, schema: StreamSchema) -> Factor:
+    """Return a factor of a predicate of a stream as people read it."""
+    if isinstance(factor, Condition):
+        return replace(factor, expression=labelled(factor.expression, schema))
+    return replace(factor, operand=labelled(factor.operand, schema))

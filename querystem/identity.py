@@ -1,4 +1,4 @@
-"""Copies of answers: the id of each row, its place as bytes, and the base rows of an answer."""
+"""Copies of answers: the id of each row, and its place as bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s
 from datastem.equality import canonical
-from datastem.schema import StreamSchema
-from datastem.types import TIMESTAMP
 from querystem.evaluate import kept_rows, project
-from querystem.expressions import TRUE, ColumnRef, uses_now
+from querystem.expressions import TRUE, uses_now
 from querystem.grouping import key_name
 from querystem.ordering import sort_keys
 from querystem.query import (
@@ -20,7 +18,6 @@ from querystem.query import (
     Item,
     LeftJoin,
     Leg,
-    Output,
     Query,
     SetOperation,
     SetOperator,
@@ -76,7 +73,7 @@ def _combines(source: Source | Item) -> bool:
             return _is_plain(source) and _combines(source.source)
         case From(items, on, subqueries, where):
             timeless = not subqueries and not uses_now(on, where)
-            return timeless and all(map(_combines, items))
+            return bool(items) and timeless and all(map(_combines, items))
         case SetOperation(operator, queries):
             return operator is SetOperator.UNION_ALL and all(map(_combines, queries))
         case LeftJoin():
@@ -115,13 +112,3 @@ def row_ids(query: Query, rows: pa.RecordBatch, outputs: pa.RecordBatch) -> Int6
     if isinstance(query.source, Leg):
         return parts[0]
     return key_ids([pa.array(part) for part in parts], rows.num_rows)
-
-
-def base_query(query: Query, schema: StreamSchema) -> Query:
-    """Return the query of the base rows: the matching rows with `ts` and the declared columns that
-    the query reads, from which `evaluate.answer_of` makes its answer. Its outputs have the labels
-    of the columns."""
-    columns = [column for column in schema.columns if column.name in query.reads - {"ts"}]
-    outputs = [Output(column.label, ColumnRef(column.name, column.type)) for column in columns]
-    ts = Output("ts", ColumnRef("ts", TIMESTAMP))
-    return Query(replace(query.leg, refresh=None), (ts, *outputs))

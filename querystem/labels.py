@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Call, ColumnRef, Expression
-from querystem.index.formula import Condition, Factor
 from querystem.patterns import Schemas
 from querystem.query import Leg
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
@@ -24,13 +23,6 @@ def labelled(expression: Expression, schema: StreamSchema) -> Expression:
         case Call(op, args, type_):
             return Call(op, tuple([labelled(arg, schema) for arg in args]), type_)
     return expression
-
-
-def labelled_factor(factor: Factor, schema: StreamSchema) -> Factor:
-    """Return a factor of a predicate of a stream."""
-    if isinstance(factor, Condition):
-        return replace(factor, expression=labelled(factor.expression, schema))
-    return replace(factor, operand=labelled(factor.operand, schema))
 
 
 def labelled_leg(leg: Leg, schemas: Schemas) -> Leg:

@@ -121,7 +121,9 @@ class _TreeMaker:
         names = _item_names([names for _, names in items], len(source.subqueries))
         pattern = source_pattern(From(source.items, source.on), self.schemas)
         inputs = self._looked_up([operator for operator, _ in items], source.items, names)
-        if len(inputs) > 1:
+        if not inputs:
+            operator = _filtered(Operator("one row", "", pattern, ()), source.on, names, pattern)
+        elif len(inputs) > 1:
             operator = Operator("join", _condition(source.on, names), pattern, inputs, part=source)
         else:
             operator = _filtered(inputs[0], source.on, names, pattern)

@@ -101,6 +101,8 @@ def _is_known(item: Item) -> bool:
 
 def _joined(inputs: list[Pattern]) -> Pattern:
     """Apply rule 3: strict if any input is, monotonic if all are, else weak."""
+    if not inputs:
+        return Pattern.MON
     if max(inputs) in (Pattern.MON, Pattern.STR):
         return max(inputs)
     return Pattern.WK

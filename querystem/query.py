@@ -147,9 +147,10 @@ class From:
     """All combinations of a row of each item for which `on` is true, and then `where`.
 
     A combination has the greatest ts of its rows. It is named by the row ids of the legs in it, in
-    their order, which is also its place among combinations of one ts. Queries inside expressions
-    give it further columns, named by `subquery_column`, which `where` may use. Conditions that
-    depend on NOW stand in `where`, so that `on` is the same at every NOW.
+    their order, which is also its place among combinations of one ts. Without items there is one
+    combination, which has no ts. Queries inside expressions give it further columns, named by
+    `subquery_column`, which `where` may use. Conditions that depend on NOW stand in `where`, so
+    that `on` is the same at every NOW.
     """
 
     items: tuple[Item, ...]
@@ -569,7 +570,7 @@ def is_timed(source: Source | Item) -> bool:
         case Leg():
             return True
         case From(items):
-            return all(is_timed(item) for item in items)
+            return bool(items) and all(is_timed(item) for item in items)
         case LeftJoin(left_side, right_side):
             return is_timed(left_side) and is_timed(right_side)
         case SetOperation(operator, queries):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datastem.instants import MAX_INSTANT, MIN_INSTANT, SINCE_EVER, from_micros
 from datastem.types import BOOLEAN, DURATION, TIMESTAMP
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Now, Op, uses_now
-from results.window import UNBOUNDED, Bound, TimeBound, TimeWindow
+from results.window import UNBOUNDED, Bound, MovingEnd, TimeBound, TimeWindow
 
 # The window of a reference without one: the rows that are valid at NOW.
 PRESENT = TimeWindow(Bound(0, True))
@@ -35,7 +35,20 @@ class ValidWindow:
     @property
     def conditions(self) -> Iterator[Expression]:
         """The conditions that a row of the window satisfies, all of which must hold."""
-        begin, end = self.window.begin, self.window.end
+        begin, end, slide = self.window.begin, self.window.end, self.window.slide
+        if begin is not None and (slide is not None or self.window.by_calendar):
+            starts = ColumnRef(self.starts, TIMESTAMP)
+            yield Call(Op.LT, (starts, _moving(end or Bound(1, True), slide)), BOOLEAN)
+            yield self._ends_after(_moving(begin, slide))
+        else:
+            yield from self._between(begin, end)
+        # A window that follows NOW no further back than that holds only rows that are retained.
+        reach = None if begin is None or not begin.relative else (slide or 1) - 1 - begin.farthest
+        if self.retain is not None and (reach is None or reach > self.retain):
+            yield self._ends_after(_plus(Now(), -self.retain))
+
+    def _between(self, begin: TimeBound | None, end: TimeBound | None) -> Iterator[Expression]:
+        """Yield the conditions of a window between instants, or distances from NOW."""
         first = None if begin is None else _instant(begin, 0)
         # UNBOUNDED also holds rows that begin after NOW.
         is_open = self.window == UNBOUNDED
@@ -48,10 +61,6 @@ class ValidWindow:
             # The window is empty as long as it would end before it begins.
             op, lhs, rhs = (Op.GE, last, first) if uses_now(first) else (Op.LE, first, last)
             yield Call(op, (lhs, rhs), BOOLEAN)
-        limit = None if self.retain is None else -self.retain
-        # A window that follows NOW no further than that holds only rows that are retained.
-        if limit is not None and not (begin and begin.relative and begin.farthest >= limit):
-            yield self._ends_after(_plus(Now(), limit))
 
     def retained(self, now: int) -> Expression:
         """Return the condition that a row is retained at `now`, which does not depend on NOW."""
@@ -61,14 +70,23 @@ class ValidWindow:
         return self._ends_after(Literal(from_micros(limit), TIMESTAMP))
 
     def _ends_after(self, instant: Expression) -> Expression:
-        end = Call(Op.COALESCE, (ColumnRef(self.ends, TIMESTAMP), _FOR_EVER), TIMESTAMP)
-        return Call(Op.GT, (end, instant), BOOLEAN)
+        return Call(Op.GT, (end_of(self.ends), instant), BOOLEAN)
+
+
+def end_of(ends: str) -> Expression:
+    """Return the end of validities, which is never if the column has none."""
+    return Call(Op.COALESCE, (ColumnRef(ends, TIMESTAMP), _FOR_EVER), TIMESTAMP)
+
+
+def _moving(bound: TimeBound, slide: int | None) -> Expression:
+    """Return the end of a window that moves in steps."""
+    return Now(end=MovingEnd(bound, slide))
 
 
 def _instant(bound: TimeBound, more: int) -> Expression | None:
     """Return the instant `more` microseconds after an end of a window; None if no row has an
     instant beyond it."""
-    assert isinstance(bound, Bound), "calendar windows over validities are refused"
+    assert isinstance(bound, Bound), "calendar windows move in steps"
     if bound.relative:
         return _plus(Now(), bound.offset + more)
     micros = bound.offset + more

@@ -28,6 +28,7 @@ from querystem.expressions import (
     uses_now,
 )
 from querystem.kernel import matches, values_of
+from results.window import MovingEnd
 
 _MIRROR = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ}
 # Instants are within 2^58 microseconds of 1970, so that sums with such an offset fit into int64.
@@ -72,6 +73,35 @@ class _Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class _BesideEnd:
+    """`instant op end`, of an end of a window that follows from NOW; `op` is LT or GT."""
+
+    instant: Expression
+    op: Op
+    end: MovingEnd
+
+    def interval(self, rows: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+        """Return the interval of NOW in which the comparison is true of each row."""
+        micros = values_of(self.instant, rows).view(pa.int64()).to_numpy()
+        if self.op is Op.LT:
+            return self.end.past(micros), np.full_like(micros, FOR_EVER)
+        # The instant is later until the end is later than the microsecond before it.
+        until = self.end.past(micros - 1)
+        until[micros >= MAX_INSTANT] = FOR_EVER
+        return np.full_like(micros, SINCE_EVER), until
+
+    @property
+    def begins(self) -> bool:
+        """Whether the interval of a row may begin later than the row comes."""
+        return self.op is Op.LT
+
+    @property
+    def ends(self) -> bool:
+        """Whether the interval of a row may have an end."""
+        return self.op is Op.GT
+
+
+@dataclass(frozen=True, slots=True)
 class _Constant:
     """A factor that does not depend on NOW: a row for which it is not true is never visible."""
 
@@ -96,7 +126,7 @@ class Visibility:
     """A condition all of whose factors compare an instant of a row with NOW, or do not depend on
     NOW."""
 
-    comparisons: tuple[_Comparison | _Constant, ...]
+    comparisons: tuple[_Comparison | _BesideEnd | _Constant, ...]
 
     @property
     def reads(self) -> frozenset[str]:
@@ -147,8 +177,11 @@ def instants_of(when: Expression) -> Sequence[Expression]:
     return [comparison.instant for comparison in comparisons if comparison is not None]
 
 
-def _comparison(factor: Expression) -> _Comparison | None:
+def _comparison(factor: Expression) -> _Comparison | _BesideEnd | None:
     """Return a factor that compares an instant with NOW; None for any other."""
+    match factor:
+        case Call(Op.LT | Op.GT, (instant, Now(_, MovingEnd() as end)), _):
+            return _BesideEnd(instant, factor.op, end)
     if not isinstance(factor, Call) or factor.op not in _MIRROR:
         return None
     lhs, rhs = factor.args

@@ -18,7 +18,7 @@ from querystem.query_json import query_form, read_form
 from results.window import CalendarBound, TimeWindow, Window, with_rules
 
 # How a zone stands in the text of an expression. Inside another text its quotes would be escaped.
-_MARK = '["zone","'
+ZONE_MARK = '["zone","'
 _ZONE = re.compile(r'\["zone","([^"]*)","([^"]*)"\]')
 
 
@@ -51,7 +51,7 @@ def rules_of(query: Query) -> tuple[ZoneRules, ...]:
         if isinstance(bound, CalendarBound) and bound.rules is not None
     }
     for text in texts_of(query):
-        if _MARK in text:
+        if ZONE_MARK in text:
             found = _ZONE.findall(text)
             rules |= {name: unpacked(name, packed) for name, packed in found if packed}
     return tuple(rules[zone] for zone in sorted(rules))
@@ -62,22 +62,29 @@ def rules_of(query: Query) -> tuple[ZoneRules, ...]:
 
 def zones_in(texts: Iterable[str]) -> frozenset[str]:
     """Return the names of the zones in texts of expressions."""
-    return frozenset(name for text in texts if _MARK in text for name, _ in _ZONE.findall(text))
+    return frozenset(name for text in texts if ZONE_MARK in text for name, _ in _ZONE.findall(text))
 
 
 def renewed(text: str, zones: Zones) -> str:
     """Return the text of expressions with these rules of the zones in it; raise KeyError if `zones`
     lacks one."""
-    if _MARK not in text:
+    if ZONE_MARK not in text:
         return text
     return _ZONE.sub(lambda zone: _written(zones[zone[1]]), text)
+
+
+def is_outdated(text: str, zones: Zones) -> bool:
+    """Return whether a text of expressions has other rules of a zone than these."""
+    if ZONE_MARK not in text:
+        return False
+    return any(zones[name].packed != rules for name, rules in _ZONE.findall(text))
 
 
 def renewed_all(texts: Sequence[str], zones: Zones) -> Sequence[str]:
     """Return each text as `renewed`; all at once, because there may be many."""
     # There are no line breaks in JSON that is written without blanks.
     joined = "\n".join(texts)
-    return texts if _MARK not in joined else renewed(joined, zones).split("\n")
+    return texts if ZONE_MARK not in joined else renewed(joined, zones).split("\n")
 
 
 def _written(rules: ZoneRules) -> str:
@@ -94,7 +101,7 @@ def texts_of(query: Query) -> Sequence[str]:
 
 def _windowed(query: Query, zones: Zones) -> Query:
     def ruled(leg: Leg) -> Leg:
-        return replace(leg, window=with_rules(leg.window, zones))
+        return leg.with_window(with_rules(leg.written_window, zones))
 
     changed = query.with_parts(ruled, lambda inner: _windowed(inner, zones))
     return replace(changed, over=None if query.over is None else with_rules(query.over, zones))
@@ -102,6 +109,6 @@ def _windowed(query: Query, zones: Zones) -> Query:
 
 def _windows(query: Query) -> Iterator[Window]:
     """Yield the windows of all legs, over the query itself and over the queries inside it."""
-    yield from (leg.window for leg in query.legs)
+    yield from (leg.written_window for leg in query.legs)
     over = (part.over for part in (query, *query.inner_queries))
     yield from (window for window in over if window is not None)

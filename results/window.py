@@ -146,6 +146,23 @@ class TimeWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class MovingEnd:
+    """An end of a window as an instant that follows from NOW, which `slide` first sets back as that
+    of the window does."""
+
+    bound: TimeBound
+    slide: int | None = None
+
+    def at(self, now: int) -> int:
+        return self.bound.at(now if self.slide is None else now - now % self.slide)
+
+    def past(self, ts: Int64s) -> Int64s:
+        """Return the first NOW at which the end is later than each ts."""
+        instants = self.bound.past(ts)
+        return instants if self.slide is None else -(-instants // self.slide) * self.slide
+
+
+@dataclass(frozen=True, slots=True)
 class RowWindow:
     """Rows with an id in `[begin, end)` and a ts up to NOW.
 

@@ -19,7 +19,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "6da468a55d561649f796f7745e20c495150f3a23250856deaf5e97f9676638f0"
+WIRE = "378e86c0b48af1e954d2a5a1adac982db8fac47f4243aa983882d19472450309"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

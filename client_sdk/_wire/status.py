@@ -26,6 +26,30 @@ class ClockJump:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreZone:
+    """A time zone that the store has rules of. `version` counts the rules that it has had. It is
+    `outdated` if the machine of the server that answers has other rules."""
+
+    name: str
+    version: int
+    outdated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreZones:
+    """The time zones of a store, by name. `registration_count` registrations are matched again
+    because rules were renewed."""
+
+    zones: tuple[StoreZone, ...]
+    registration_count: int
+
+    @classmethod
+    def from_wire(cls, message: pb.ZonesResponse) -> StoreZones:
+        zones = (StoreZone(zone.name, zone.version, zone.outdated) for zone in message.zones)
+        return cls(tuple(zones), message.registration_count)
+
+
+@dataclass(frozen=True, slots=True)
 class StoreClock:
     """The clocks of the servers, as the server that answers sees them.
 

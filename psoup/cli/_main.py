@@ -40,6 +40,7 @@ from psoup.cli import (
     top,
     upgrade,
     views,
+    zones,
 )
 from psoup.cli.connection import Connection
 from psoup.cli.priority import begin_process
@@ -175,6 +176,7 @@ cli.add_command(functions.function)
 cli.add_command(policies.policy)
 cli.add_command(publish.publish)
 cli.add_command(publishers.publisher)
+cli.add_command(zones.zone)
 cli.add_command(sources.source)
 cli.add_command(queries.register)
 cli.add_command(queries.register_many)

@@ -63,8 +63,8 @@ def copy() -> None:
 @click.option(
     "--base-rows",
     is_flag=True,
-    help="Keep the rows that groups, DISTINCT, LIMIT or REFRESH EVERY are computed from, so that "
-    "the answer follows the clock while offline. Needs pip install 'psoup[offline]'.",
+    help="Keep the rows that joins, groups, DISTINCT, LIMIT or REFRESH EVERY are computed from, so "
+    "that the answer follows the clock while offline. Needs pip install 'psoup[offline]'.",
 )
 @click.option(
     "--changes", "with_changes", is_flag=True, help="Record changes for `psoup copy changes`."

@@ -74,6 +74,7 @@ RULES: Mapping[str, Rule] = {
     "Watch": _READ_OWN,
     "Status": Rule(Of.STORE),
     "Clock": Rule(Of.STORE),
+    "Zones": Rule(Of.STORE),
     "CreateKey": Rule(Of.TENANT, (Action.ADMINISTER,), counts_events=True),
     "ListKeys": _ADMINISTER,
     "RevokeKey": _ADMINISTER,

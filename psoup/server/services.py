@@ -32,6 +32,7 @@ from psoup.server.calls.publishers import forget_publishers, list_publishers
 from psoup.server.calls.register import handle_register, handle_register_many, unregister
 from psoup.server.calls.sync import sync
 from psoup.server.calls.watch import watch
+from psoup.server.calls.zones import zones
 from psoup.server.core import Core
 from psoup.server.wire.arrow import serialize
 from psoup.v1 import psoup_pb2 as pb
@@ -60,6 +61,7 @@ HANDLERS: Mapping[str, Callable[[Core, Call, Any], Any]] = {
     "Watch": watch,
     "Status": status,
     "Clock": clock,
+    "Zones": zones,
     "CreateKey": create_key,
     "ListKeys": list_keys,
     "RevokeKey": revoke_key,

@@ -29,6 +29,7 @@ from psoup.store.log.events import (
     StreamEnded,
     ViewCreated,
     ViewEnded,
+    ZoneDefined,
 )
 from psoup.store.state.access import AccessValue, FilledPolicy, Grant, Hook, Key, Policy, Quota
 from psoup.store.state.erasures import ids_from_text
@@ -49,6 +50,7 @@ _ADMINISTRATIVE = (
     Accept,
     Release,
     RowsErased,
+    ZoneDefined,
 )
 # The column whose bounds are in the table's statistics.
 AUDIT_BOUNDS = ("position",)
@@ -136,6 +138,8 @@ def _record_fields(state: State, entry: Entry) -> Iterator[tuple[str, str, str, 
             count = len(ids_from_text(rows))
             detail = f"{count:,} rows" if count else "a key is refused from here on"
             yield tenant, "erase", _name(state, stream_id), detail
+        case ZoneDefined(rules) if rules.version > 1:
+            yield "", "renew zone", rules.name, f"version {rules.version}"
         case Confirm(number):
             yield "", "confirm clock", f"jump {number}", ""
         case Accept(rows):

@@ -1302,6 +1302,30 @@ class ClockState(_message.Message):
     others: _containers.RepeatedCompositeFieldContainer[OtherClock]
     def __init__(self, server: _Optional[str] = ..., clock: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[str] = ..., unconfirmed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jumps: _Optional[_Iterable[_Union[ClockJump, _Mapping]]] = ..., others: _Optional[_Iterable[_Union[OtherClock, _Mapping]]] = ...) -> None: ...
 
+class ZonesRequest(_message.Message):
+    __slots__ = ("renew",)
+    RENEW_FIELD_NUMBER: _ClassVar[int]
+    renew: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, renew: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ZonesResponse(_message.Message):
+    __slots__ = ("zones", "registration_count")
+    ZONES_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    zones: _containers.RepeatedCompositeFieldContainer[StoreZone]
+    registration_count: int
+    def __init__(self, zones: _Optional[_Iterable[_Union[StoreZone, _Mapping]]] = ..., registration_count: _Optional[int] = ...) -> None: ...
+
+class StoreZone(_message.Message):
+    __slots__ = ("name", "version", "outdated")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OUTDATED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    outdated: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., outdated: _Optional[bool] = ...) -> None: ...
+
 class ClockJump(_message.Message):
     __slots__ = ("number", "before", "to", "server", "confirmed")
     NUMBER_FIELD_NUMBER: _ClassVar[int]

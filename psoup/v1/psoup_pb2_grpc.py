@@ -134,6 +134,11 @@ class PsoupStub:
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.ClockRequest.SerializeToString,
                 response_deserializer=psoup_dot_v1_dot_psoup__pb2.ClockState.FromString,
                 _registered_method=True)
+        self.Zones = channel.unary_unary(
+                '/psoup.v1.Psoup/Zones',
+                request_serializer=psoup_dot_v1_dot_psoup__pb2.ZonesRequest.SerializeToString,
+                response_deserializer=psoup_dot_v1_dot_psoup__pb2.ZonesResponse.FromString,
+                _registered_method=True)
         self.CreateKey = channel.unary_unary(
                 '/psoup.v1.Psoup/CreateKey',
                 request_serializer=psoup_dot_v1_dot_psoup__pb2.CreateKeyRequest.SerializeToString,
@@ -321,6 +326,14 @@ class PsoupServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Zones(self, request, context):
+        """Tells which time zones the store has rules of; renews the rules of some, if asked to by an
+        operator.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateKey(self, request, context):
         """Makes a static key, which callers show as a bearer token. For administrators of its tenant; a key
         with the role operator is for operators to make. Durable when it returns.
@@ -476,6 +489,11 @@ def add_PsoupServicer_to_server(servicer, server):
                     servicer.Clock,
                     request_deserializer=psoup_dot_v1_dot_psoup__pb2.ClockRequest.FromString,
                     response_serializer=psoup_dot_v1_dot_psoup__pb2.ClockState.SerializeToString,
+            ),
+            'Zones': grpc.unary_unary_rpc_method_handler(
+                    servicer.Zones,
+                    request_deserializer=psoup_dot_v1_dot_psoup__pb2.ZonesRequest.FromString,
+                    response_serializer=psoup_dot_v1_dot_psoup__pb2.ZonesResponse.SerializeToString,
             ),
             'CreateKey': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateKey,
@@ -1053,6 +1071,33 @@ class Psoup:
             '/psoup.v1.Psoup/Clock',
             psoup_dot_v1_dot_psoup__pb2.ClockRequest.SerializeToString,
             psoup_dot_v1_dot_psoup__pb2.ClockState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Zones(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/psoup.v1.Psoup/Zones',
+            psoup_dot_v1_dot_psoup__pb2.ZonesRequest.SerializeToString,
+            psoup_dot_v1_dot_psoup__pb2.ZonesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,7 @@ from querystem.pace import spending
 from querystem.query import Leg, Query
 from querystem.query_json import query_form
 from querystem.refresh import RefreshOn
+from querystem.zones import is_outdated
 
 
 def composition_of(query: Query, streams: Sequence[ComposedStream]) -> Composition | None:
@@ -128,6 +129,8 @@ class RegisterAll:
     def _check(self, draft: CommitDraft) -> None:
         check_bound(draft.state, self.streams.values(), self.altered_at)
         check_views(draft.state, self.views)
+        for prepared in self.prepared:
+            _check_rules(draft.state, prepared.query.predicate_keys)
         if len(self.prepared) > draft.room:
             raise BadRequest(f"{len(self.prepared)} registrations don't fit one commit")
         parameters_by_key: dict[str, str] = {}
@@ -250,7 +253,7 @@ class ManyRows:
         self, client_keys: Sequence[str], parameters: Sequence[str], keys: Sequence[str]
     ) -> None:
         """Raise ClientKeyTaken if rows with one client key differ."""
-        self.client_keys, self.parameters = client_keys, parameters
+        self.client_keys, self.parameters, self.keys = client_keys, parameters, keys
         self.first = np.array(_first_of_key(client_keys, parameters), np.int64)
         self.handles = _new_handles(len(keys))
         self.keyed = [place for place, key in enumerate(client_keys) if key]
@@ -294,6 +297,7 @@ class RegisterRows:
     def propose(self, draft: CommitDraft) -> Registered:
         check_bound(draft.state, [self.stream_id], self.altered_at)
         check_views(draft.state, self.views)
+        _check_rules(draft.state, self.rows.keys[:1])
         existing = self._existing(draft.state)
         # True for the first row of each client key, and for rows without one.
         first = self.rows.first == np.arange(len(self.rows.first))
@@ -383,6 +387,12 @@ class RegisterRows:
         ids[new] = np.arange(len(new)) + state.next_predicate_id
         row_ids: Int64s = ids[encoded.indices.to_numpy()]
         return row_ids
+
+
+def _check_rules(state: State, keys: Iterable[str]) -> None:
+    """Raise Stale if predicates are by other rules of time zones than those of the store."""
+    if any(is_outdated(key, state.zones) for key in keys):
+        raise Stale
 
 
 def check_views(state: State, views: Sequence[int]) -> None:

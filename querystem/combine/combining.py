@@ -170,6 +170,8 @@ class Combining:
 
         Items are joined; then rows of keyed streams are looked up, for what has been joined.
         """
+        if not source.items:
+            return _matching(ItemRows.placeholder(), source.on, names)
         # reads[n] are the columns of item n by its own names: those that the join compares and
         # those that the clauses above take.
         read = names.union(columns_of(source.on))

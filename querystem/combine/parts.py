@@ -127,7 +127,7 @@ class _Naming:
                 self._next_leg += 1
                 self.is_other |= source.as_of is not None
                 return 1
-            case From(items, _, subqueries):
+            case From(items, _, subqueries) if items:
                 width = 0
                 for item in items:
                     width += self.visit(item, column + width, branches)

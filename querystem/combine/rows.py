@@ -109,7 +109,8 @@ class ItemRows:
 
     @classmethod
     def placeholder(cls) -> ItemRows:
-        """Return one row without columns, in the place of an item that is looked up later."""
+        """Return one row without columns, in the place of an item that is looked up later, or of
+        all items of a FROM that has none."""
         return cls({}, np.array([SINCE_EVER]), (np.array([-1]),))
 
     def __len__(self) -> int:

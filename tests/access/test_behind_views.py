@@ -333,15 +333,21 @@ async def test_who_may_read_the_stream_has_base_rows_until_that_ends(exchange: E
         "SELECT count(*) AS n FROM staff s JOIN staff t ON s.dept = t.dept",
     ],
 )
-async def test_base_rows_of_a_query_inside_are_refused_as_not_there_yet(
+async def test_base_rows_of_several_legs_are_for_who_may_read_all_their_rows(
     exchange: Exchange, sql: str
 ) -> None:
     await _staff(exchange)
     await exchange.define("CREATE VIEW counted AS SELECT count(*) AS n FROM staff GROUP BY dept")
     for name in ("staff", "counted"):
         await exchange.grant(name)
-    handle = await exchange.register(sql)
-    assert _refused(await exchange.sync(handle, Copy(), base_rows=True))[1] == "NOT_YET"
+    handle, copy = await exchange.register(sql), Copy()
+    await exchange.sync(handle, copy, base_rows=True)
+    assert copy.rows and copy.columns[0].name == "$leg"
+    await exchange.define("CREATE POLICY mine ON staff USING (dept = claim('dept'))")
+    begin, *_ = await exchange.sync(handle, copy, base_rows=True)
+    assert begin.begin.reason == pb.SYNC_REASON_PERMISSION and not copy.rows
+    parts = await exchange.sync(handle, copy, base_rows=True)
+    assert _refused(parts)[1] == "PERMISSION_DENIED" and not copy.rows
 
 
 async def test_numbers_made_from_hidden_values_can_not_be_found_by_trying(

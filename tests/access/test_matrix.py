@@ -139,6 +139,7 @@ EXPECTED: dict[str, Callable[[Role, str], str]] = {
     "Watch": own_registration(reading=True),
     "Status": always,
     "Clock": always,
+    "Zones": always,
     "CreateKey": administers,
     "ListKeys": administers,
     "RevokeKey": revoke,

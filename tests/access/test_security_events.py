@@ -146,6 +146,7 @@ async def test_denials_of_administration_are_in_the_audit(tmp_path: Path) -> Non
             ("ListStreams", pb.ListStreamsRequest(tenant="bank")),
             ("Register", pb.RegisterRequest(owner="boss", sql="SELECT a FROM orders")),
             ("Clock", pb.ClockRequest(confirm=[1])),
+            ("Zones", pb.ZonesRequest(renew=["Europe/Madrid"])),
             ("Publish", pb.PublishRequest(stream="orders", rows=pb.Rows())),
         ]
         for rpc, request in attempts:
@@ -164,6 +165,7 @@ async def test_denials_of_administration_are_in_the_audit(tmp_path: Path) -> Non
             ("eve", "you may not act for another tenant"),
             ("eve", "you may not act for another owner"),
             ("eve", "you may not confirm jumps of the store's time"),
+            ("eve", "you may not renew the rules of time zones"),
             ("boss", "you may not make a key with the role operator"),
         }
 

@@ -47,6 +47,12 @@ WINDOWS: dict[str, Ends] = {
     "BEGIN '2023-11-14' END NOW": lambda now: (1_699_920_000_000_000, now),
     "BEGIN NOW END '2023-11-16'": lambda now: (now, 1_700_092_800_000_000),
     "UNBOUNDED": lambda now: (None, None),
+    "RANGE 6 HOURS SLIDE 1 HOUR": lambda now: (
+        now - now % HOUR - 6 * HOUR + 1,
+        now - now % HOUR,
+    ),
+    "DURING TODAY": lambda now: (now - now % DAY, now),
+    "DURING LAST 3 HOURS": lambda now: (now - now % HOUR - 3 * HOUR, now - now % HOUR - 1),
 }
 
 
@@ -65,7 +71,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Bookings:
-    """All rows of the streams that were accepted, and the instant at which they are case about."""
+    """All rows of the streams that were accepted, and the instant at which they are asked about."""
 
     log: dict[str, Rows]
     now: int
@@ -123,12 +129,32 @@ def _free(all_: Bookings, ends: Ends) -> Rows:
 
 
 def _both(all_: Bookings, ends: Ends) -> Rows:
+    begin, last = ends(all_.now)
     return [
         {"a": a["id"], "b": b["id"]}
         for a in all_.valid("bookings", ends)
         for b in all_.valid("moved", ends)
-        if a["room"] == b["room"]
+        if a["room"] == b["room"] and _meets(_common(a, b), begin, last)
     ]
+
+
+def _three(all_: Bookings, ends: Ends) -> Rows:
+    begin, last = ends(all_.now)
+    return [
+        {"a": a["id"], "b": b["id"], "c": c["id"]}
+        for a in all_.valid("moved", ends)
+        for b in all_.valid("moved", ends)
+        for c in all_.valid("moved", ends)
+        if a["id"] < b["id"] < c["id"] and _meets(_common(_common(a, b), c), begin, last)
+    ]
+
+
+def _common(row: Row, other: Row) -> Row:
+    """Return the validity that two rows have in common."""
+    return {
+        "starts": max(row["starts"], other["starts"]),
+        "ends": min(_end(row), _end(other)),
+    }
 
 
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (0, 2, 3))]

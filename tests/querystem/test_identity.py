@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TEXT
+from querystem.base_rows import base_query
 from querystem.evaluate import arrange, matching_rows, rows_in_window, rows_or_groups
 from querystem.expressions import TRUE
-from querystem.identity import base_query, identified, slides
+from querystem.identity import identified, slides
 from querystem.patterns import Pattern, pattern_of
 from querystem.query import Leg, Query
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow
@@ -39,7 +40,7 @@ def test_sorted_by_their_keys_the_rows_are_the_answer(data: st.DataObject) -> No
 def test_base_rows_have_what_the_query_reads(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     query = data.draw(queries(schema))
-    base = base_query(query, schema)
+    base = base_query(query, [schema])
     assert slides(base) and (base.leg.where, base.leg.window) == (query.leg.where, query.leg.window)
     assert base.outputs[0].name == "ts"
 

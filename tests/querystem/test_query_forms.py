@@ -234,3 +234,56 @@ def test_a_value_over_no_rows_is_null_unless_it_is_an_aggregate() -> None:
         ours = answer(bind_query(text, STREAMS.get), rows)
         assert value is ... or ours == [(value,)] * 3
         assert plain(ours) == plain(lite_answer(text, rows))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1 IN (2, 3) AS a, 5 NOT IN (SELECT 5) AS b",
+        "SELECT 7 AS a WHERE 1 = 2",
+        "SELECT count(*) AS n WHERE 1 = 2",
+        "SELECT 1 AS a UNION ALL SELECT 1 UNION SELECT 2",
+        "SELECT t1.a, (SELECT t1.a + 1) AS b, EXISTS (SELECT 1 WHERE t1.a > 110) AS c FROM t1",
+        "SELECT a FROM t1 UNION ALL SELECT 5",
+        "SELECT a FROM t1 WHERE a IN (SELECT 110 UNION SELECT t1.a WHERE t1.b > 110)",
+        "WITH x AS (SELECT 105 AS b, 120 AS e) SELECT a FROM t1, x WHERE a BETWEEN x.b AND x.e",
+        "SELECT a, x.n FROM t1, (SELECT count(*) AS n) AS x",
+        "SELECT a, x.m FROM t1 LEFT JOIN (SELECT 120 AS m) AS x ON x.m < t1.a",
+        "SELECT x.m, t1.a FROM (SELECT 120 AS m) AS x LEFT JOIN t1 ON x.m < t1.a",
+        "SELECT x.m, y.n FROM (SELECT 120 AS m) AS x LEFT JOIN (SELECT 1 AS n) AS y ON n > m",
+        "SELECT a, (SELECT max(t2.b + y.q) FROM t2, (SELECT t1.b AS q) AS y) AS v FROM t1",
+        "SELECT a, (SELECT count(*) WHERE t1.a > 110) AS n FROM t1",
+        "SELECT (SELECT 5 HAVING count(*) > 3) AS v, (SELECT t1.b ORDER BY 1 LIMIT 1) AS w FROM t1",
+    ],
+)
+def test_without_from(text: str) -> None:
+    random = np.random.default_rng(7)
+    rows = {"t1": rows_of(random, 12), "t2": rows_of(random, 9)}
+    query = bind_query(text, STREAMS.get)
+    again = query_from_json(query_to_json(query))
+    assert again == query
+    assert plain(answer(again, rows)) in opinions(text, rows)
+
+
+def test_constants_of_with_are_part_of_the_predicate() -> None:
+    text = "WITH x AS (SELECT 105 AS least) SELECT t1.a FROM t1, x WHERE t1.a > x.least"
+    plainly = bind_query("SELECT t1.a FROM t1 WHERE t1.a > 105", STREAMS.get)
+    assert bind_query(text, STREAMS.get) == plainly
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("SELECT *", "SYNTAX"),
+        ("SELECT a", "UNKNOWN_COLUMN"),
+        ("SELECT ts", "UNKNOWN_COLUMN"),
+        ("SELECT x.ts FROM (SELECT 1 AS a) AS x, t1", "UNKNOWN_COLUMN"),
+        ("SELECT x.a FROM (SELECT 1 AS a) AS x RANGE 1 HOUR", "BAD_WINDOW"),
+        ("SELECT x.a FROM (SELECT 1 AS a) AS x WINDOW(RANGE 1 HOUR), t1", "BAD_WINDOW"),
+        ("SELECT x.a FROM (SELECT 1 AS a) AS x REFRESH EVERY 1 MINUTE", "BAD_REFRESH"),
+    ],
+)
+def test_without_from_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(QueryError) as refused:
+        bind_query(text, STREAMS.get)
+    assert refused.value.reason == reason

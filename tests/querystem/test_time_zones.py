@@ -228,9 +228,9 @@ def test_duckdb_agrees(data: st.DataObject, name: str) -> None:
     query = bound(f"SELECT {', '.join(ours)} FROM sales".replace("'Z'", f"'{name}'"))
     query = with_zones(query, machine_zones_of())
     answer = [evaluate(output.expression, rows).to_pylist() for output in query.outputs]
-    theirs = ", ".join(written or text for text, written in DUCKDB.items())
+    duckdb_texts = ", ".join(written or text for text, written in DUCKDB.items())
     # AT is a word of DuckDB.
-    text = re.sub(r"\bat\b", '"at"', theirs.replace("'Z'", f"'{name}'"))
+    text = re.sub(r"\bat\b", '"at"', duckdb_texts.replace("'Z'", f"'{name}'"))
     connected().register("rows", pa.Table.from_batches([rows]))
     expected = connected().execute(f"SELECT {text} FROM rows").fetchall()
     assert list(zip(*answer, strict=True)) == expected

@@ -157,3 +157,66 @@ def test_rules_of_the_store_are_used_and_not_those_of_the_machine(store: InsideS
     store.clock = SATURDAY
     store.client.publish("sales", [{"n": 1, "due": None}])
     assert store.client.ask(f"SELECT {HOUR_OF} AS hour FROM sales").rows == [{"hour": 21}]
+
+
+# ---- other rules
+
+
+def test_other_rules_hold_for_all_answers_at_once(store: InsideStore, tmp_path: Path) -> None:
+    """The store has rules of Madrid without summer time, then those of this machine."""
+    client, core, engine = store.client, store.core, HandMadeEngine(store.core.store)
+    # Madrid's offsets until 2020, and for ever one hour.
+    rules = machine_rules(MADRID)
+    first = int(np.searchsorted(rules.starts[1:], to_micros(datetime(2020, 1, 1, tzinfo=UTC))))
+    fixed = ZoneRules(MADRID, 1, rules.starts[1 : first + 1], rules.offsets[: first + 1])
+    store.run(core.appender.submit(DefineZone(fixed)))
+    texts = {
+        "matched": f"SELECT n FROM sales WHERE {HOUR_OF} >= 12 ORDER BY n",
+        "grouped": f"{BY_DAY} ORDER BY day",
+        "shown": f"SELECT n, {HOUR_OF} AS hour FROM sales ORDER BY n",
+        "joined": "SELECT count(*) AS pairs FROM sales AS a, sales AS b WHERE"
+        f" {DAY_OF.replace('ts', 'a.ts')} = {DAY_OF.replace('ts', 'b.ts')}",
+        "refreshed": f"SELECT count(*) AS n FROM sales REFRESH ON sales WHERE {HOUR_OF} = 0",
+        "windowed": f"SELECT n FROM sales ORDER BY n DURING LAST 3 DAYS AT TIME ZONE '{MADRID}'",
+        "plain": "SELECT n FROM sales WHERE n > 3 ORDER BY n",
+    }
+    handles = {name: client.register(text).handle for name, text in texts.items()}
+    state = core.follower.state
+    before = {name: state.registrations[handle] for name, handle in handles.items()}
+    # There are rows at 22:00 UTC, which is midnight in summer.
+    store.clock += HOUR
+    rows = sell(store)
+    engine.step()
+    with Copies(tmp_path / "copies.db", clock=store.now) as copies:
+        for name, text in texts.items():
+            copies.keep(name, text)
+        assert copies.sync(client).complete
+        old = {name: client.invoke(handle).rows for name, handle in handles.items()}
+        assert [row["hour"] for row in old["shown"]][-1] == (rows[-1]["hour"] - 1) % 24
+        assert [zone.outdated for zone in client.zones().zones] == [True]
+
+        renewed = client.zones(renew=[MADRID])
+        (zone,) = renewed.zones
+        assert (zone.name, zone.version, zone.outdated) == (MADRID, 2, False)
+        # Each text is registered twice, by the copies too.
+        assert renewed.registration_count == 6
+        new = {name: client.invoke(handle).rows for name, handle in handles.items()}
+        direct = {name: client.ask(text).rows for name, text in texts.items()}
+        assert new == direct and [row["hour"] for row in new["shown"]] == [r["hour"] for r in rows]
+        assert {name for name in texts if new[name] != old[name]} == {*texts} - {"plain"}
+        engine.step()
+        assert new == {name: client.invoke(handle).rows for name, handle in handles.items()}
+        outcome = copies.sync(client)
+        assert {name: copies[name].rows() for name in texts} == new
+        assert {name for name, change in outcome.items() if change.whole} == {*texts} - {"plain"}
+    after = {name: core.follower.state.registrations[handle] for name, handle in handles.items()}
+    for name, registration in after.items():
+        was = before[name]
+        assert (registration.position, registration.contact) == (was.position, was.contact)
+        renewed_predicates = registration.predicates != was.predicates
+        assert renewed_predicates == (name in ("matched", "joined", "refreshed"))
+        for old_id in set(was.predicates) - set(registration.predicates):
+            assert old_id not in core.follower.state.predicates
+    assert client.zones(renew=[MADRID]).registration_count == 0
+    with pytest.raises(InvalidRequest, match="no rules of the time zone Asia/Tokyo"):
+        client.zones(renew=["Asia/Tokyo"])

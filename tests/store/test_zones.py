@@ -12,6 +12,7 @@ from datastem.zones import ZoneRules, machine_rules
 from psoup.server.core import Core
 from psoup.server.settings import Settings
 from psoup.store import Position, State, Store, ZoneDefined
+from psoup.store.audit import records_of
 from psoup.store.log.event_table import from_table, to_table
 from psoup.store.log.events import Entry
 from psoup.write.zones import DefineZone
@@ -25,6 +26,21 @@ def test_an_event_is_read_as_it_was_written() -> None:
     (again,) = from_table(3, to_table([entry]))
     assert isinstance(again.event, ZoneDefined)
     assert again == entry and again.event.rules.has_rules_of(MADRID)
+
+
+def test_other_rules_are_in_the_audit() -> None:
+    first, second = (
+        Entry(Position(1, 0), 7, "", "", ZoneDefined(MADRID.of_version(version)), actor="ops/root")
+        for version in (1, 2)
+    )
+    assert not records_of(State(), first)
+    (record,) = records_of(State(), second)
+    assert record.owner == "ops/root"
+    assert (record.action, record.object, record.detail) == (
+        "renew zone",
+        "Europe/Madrid",
+        "version 2",
+    )
 
 
 def test_a_draft_leaves_the_rules_of_the_state() -> None:

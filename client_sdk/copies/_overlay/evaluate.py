@@ -27,10 +27,11 @@ from datastem.equality import key_digests
 from datastem.instants import FOR_EVER, SINCE_EVER
 from datastem.schema import Column as DeclaredColumn
 from datastem.schema import StreamSchema
+from querystem.base_rows import base_query
 from querystem.evaluate import project
 from querystem.expressions import TRUE, ColumnRef, Expression
 from querystem.expressions import columns_of as columns_in
-from querystem.identity import base_query, slides
+from querystem.identity import slides
 from querystem.kernel import matches
 from querystem.ordering import sort_keys
 from querystem.query import Leg, Query
@@ -228,20 +229,26 @@ def _deletes(table: pa.Table) -> list[bool]:
 
 
 def own_query(
-    sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str, base_rows: bool
+    sql: str,
+    parameters: Mapping[str, Scalar],
+    streams: Sequence[Stream],
+    window: str,
+    base_rows: bool,
 ) -> OwnQuery:
     """Return the query that own rows are evaluated by.
 
     Raises NotComputable if the answer with own rows can't be computed, and QueryProblem.
     """
+    stream = streams[0]
     try:
-        query, schema = bound_query(sql, parameters, stream, window)
+        query, schemas = bound_query(sql, parameters, streams, window)
     except NotComputable:
         why = f"it reads more than {stream.name}: a view, or rows that refresh it"
         raise _refused(why) from None
+    schema = schemas[0]
     _check(query, schema, base_rows)
     if not slides(query):
-        query = base_query(query, schema)
+        query = base_query(query, schemas)
     outputs = [output.expression for output in query.outputs]
     arrival = schema.ts_is_stamp
     others: list[Expression] = [query.leg.where, *(key.expression for key in query.order_by)]
@@ -332,7 +339,7 @@ def _check_window(query: Query, schema: StreamSchema) -> None:
         raise _refused(
             "its window counts rows that do not satisfy WHERE, which the copy does not have"
         )
-    source = query if slides(query) else base_query(query, schema)
+    source = query if slides(query) else base_query(query, [schema])
     outputs = [output.expression for output in source.outputs]
     if window.partition_by and not _places(outputs, window.partition_by):
         raise _refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from client_sdk._exceptions import ConnectionFailed, NotComputable, PsoupError, Timeout
@@ -49,10 +49,10 @@ def learn_edits(file: CopyFile, session: Session, declaration: Declaration) -> F
         return Learnt()
     try:
         if content is None:
-            registration, stream = yield from ask_query(file, session, declaration)
-            query = registration.sql, registration.parameters, stream, declaration.window
+            registration, streams = yield from ask_query(file, session, declaration)
+            query = registration.sql, registration.parameters, streams, declaration.window
             _check(query, declaration.base_rows)
-            keep_query(file, declaration, registration, stream)
+            keep_query(file, declaration, registration, streams)
         else:
             _check(query_in(content), declaration.base_rows)
     except (ConnectionFailed, Timeout):
@@ -69,7 +69,7 @@ def learn_edits(file: CopyFile, session: Session, declaration: Declaration) -> F
     return Learnt()
 
 
-def _check(query: tuple[str, Mapping[str, Scalar], Stream, str], base_rows: bool) -> None:
+def _check(query: tuple[str, Mapping[str, Scalar], Sequence[Stream], str], base_rows: bool) -> None:
     """Raise NotComputable if own edits can't be shown in the answer of a query."""
     require()
     # Imported here, because the rest of the SDK works without numpy and sqlglot.

@@ -1,14 +1,14 @@
 """Copies of base rows: their queries, so that the answer can be computed offline.
 
-The text, its parameters and the stream come from the store when the copy is first synced, and again
-when it is registered again; from then on no connection is needed. The store's own evaluator
+The text, its parameters and the streams come from the store when the copy is first synced, and
+again when it is registered again; from then on no connection is needed. The store's own evaluator
 computes the answer, so that client and store can't disagree. It needs numpy and sqlglot, which the
 SDK does not need otherwise: `require` says so if they are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Protocol
@@ -18,9 +18,7 @@ import pyarrow as pa
 from client_sdk import _flows
 from client_sdk._exceptions import (
     ConnectionFailed,
-    ErrorDetail,
     FileDamaged,
-    NotComputable,
     PsoupError,
     Timeout,
 )
@@ -49,41 +47,29 @@ def learn_computation(
         if is_learnt(connection, declaration):
             return None
     try:
-        registration, stream = yield from ask_query(file, session, declaration)
+        registration, streams = yield from ask_query(file, session, declaration)
         # Prepared only to find out whether the answer can be computed.
-        prepare(registration.sql, registration.parameters, stream, declaration.window)
+        prepare(registration.sql, registration.parameters, streams, declaration.window)
     except (ConnectionFailed, Timeout):
         raise
     except PsoupError as error:
         return error
-    keep_query(file, declaration, registration, stream)
+    keep_query(file, declaration, registration, streams)
     return None
 
 
 def ask_query(
     file: CopyFile, session: Session, declaration: Declaration
-) -> Flow[tuple[Registration, Stream]]:
-    """Ask for the registration of a copy, and for its stream as the text was bound to it.
-
-    Raises NotComputable for a query over several streams.
-    """
+) -> Flow[tuple[Registration, list[Stream]]]:
+    """Ask for the registration of a copy, and for its streams as the text was bound to them, the
+    first of the query first."""
     registration = yield from _flows.registration(session, declaration.handle)
-    _check_legs(registration)
     yield from learn(session, file, registration.stream)
-    stream = yield from _flows.stream_as_of(session, registration.stream, registration.position)
-    return registration, stream
-
-
-def _check_legs(registration: Registration) -> None:
-    """Raise NotComputable for a query over several streams."""
-    if len(registration.legs) > 1:
-        streams = ", ".join(dict.fromkeys(leg.stream for leg in registration.legs))
-        hint = "keep it without base_rows and edits: the copy then is the answer itself"
-        raise NotComputable(
-            f"this answer has several references to streams ({streams}), and is not computed from "
-            f"base rows, nor from own edits, yet\nhint: {hint}",
-            detail=ErrorDetail("NOT_COMPUTABLE", hint=hint),
-        )
+    streams = []
+    for name in dict.fromkeys([registration.stream, *(leg.stream for leg in registration.legs)]):
+        stream = yield from _flows.stream_as_of(session, name, registration.position)
+        streams.append(stream)
+    return registration, streams
 
 
 def computation_of(connection: sqlite.Connection, declaration: Declaration) -> Computation | None:
@@ -132,28 +118,31 @@ def _prepared(sealed: str) -> Computation:
     return prepare(*query_in(sealed))
 
 
-def query_in(sealed: str) -> tuple[str, dict[str, Scalar], Stream, str]:
-    """Return the text, the parameters, the stream and the window of a sealed record."""
+def query_in(sealed: str) -> tuple[str, dict[str, Scalar], list[Stream], str]:
+    """Return the text, the parameters, the streams and the window of a sealed record."""
     content = unseal(sealed)
     assert content is not None
     parameters = {
         name: from_value(pb.Value.FromString(bytes.fromhex(value)))
         for name, value in content["parameters"].items()
     }
-    return content["sql"], parameters, stream_from(content["stream"]), content["window"]
+    streams = [stream_from(stream) for stream in (content["stream"], *content.get("others", ()))]
+    return content["sql"], parameters, streams, content["window"]
 
 
 def keep_query(
-    file: CopyFile, declaration: Declaration, registration: Registration, stream: Stream
+    file: CopyFile, declaration: Declaration, registration: Registration, streams: Sequence[Stream]
 ) -> None:
-    """Write the query of a copy and its stream to the file."""
+    """Write the query of a copy and its streams to the file."""
+    stream, *others = map(stream_content, streams)
     values = {name: to_value(value) for name, value in registration.parameters.items()}
     content = {
         "handle": declaration.handle,
         "window": declaration.window,
         "sql": registration.sql,
         "parameters": {name: value.SerializeToString() for name, value in values.items()},
-        "stream": stream_content(stream),
+        "stream": stream,
+        "others": others,
     }
     with file.writing() as connection:
         # Own rows were evaluated by the query before.
@@ -199,10 +188,13 @@ class Computation(Protocol):
 
 
 def prepare(
-    sql: str, parameters: Mapping[str, Scalar] | None, stream: Stream, window: str | None
+    sql: str,
+    parameters: Mapping[str, Scalar] | None,
+    streams: Sequence[Stream],
+    window: str | None,
 ) -> Computation:
-    """Return the computation of a query. `window` is that of the copy, if it is not the registered
-    one.
+    """Return the computation of a query over some streams. `window` is that of the copy, if it is
+    not the registered one.
 
     Raises NotComputable, QueryProblem for a wrong text, and ModuleNotFoundError if numpy or sqlglot
     is missing.
@@ -211,7 +203,7 @@ def prepare(
     # Imported here, because the rest of the SDK works without numpy and sqlglot.
     from client_sdk.copies._query.compute import computation
 
-    return computation(sql, parameters or {}, stream, window or "")
+    return computation(sql, parameters or {}, streams, window or "")
 
 
 def require() -> None:

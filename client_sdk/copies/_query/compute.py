@@ -1,7 +1,8 @@
 """The store's evaluator over a copy's base rows. No other module of the SDK imports it.
 
 Base rows are chosen already: by WHERE, and by the window through their visible intervals. What
-remains is what the store does with chosen rows: groups, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT.
+remains is what the store does with chosen rows: joins of the rows of several references to streams,
+groups, HAVING, SELECT, DISTINCT, ORDER BY, LIMIT.
 
 REFRESH EVERY sets the window back to the last refresh point, where it may have had rows that have
 left the window of NOW. So a wider window is synced, and its rows are chosen here by their ts. If
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,13 +31,15 @@ from client_sdk.copies._query.base_rows import ROW_ID
 from datastem.instants import FOR_EVER, to_micros
 from datastem.schema import StreamSchema
 from datastem.zones import ZoneRules, Zones
+from querystem.base_rows import LegBaseRows, base_query, combines, obstacle
 from querystem.evaluate import answer_of, kept_rows, project, rows_in_window, rows_or_groups
-from querystem.identity import base_query, row_ids, slides
+from querystem.identity import row_ids, slides
+from querystem.join import JoinRoom, TooManyBytes, TooManyPairs
 from querystem.language import (
     CreateStream,
     QueryError,
     bind_query,
-    bind_window,
+    bring_window,
     parse_statement,
     window_text,
 )
@@ -49,10 +53,14 @@ _MICROSECOND = timedelta(microseconds=1)
 _ANY_LENGTH = 1 << 30
 
 
+# What the joins of one answer may take, as on a server by default: pairs of rows, and bytes.
+_MOST_PAIRS, _MOST_BYTES = 20_000_000, 128 << 20
+
+
 @dataclass(frozen=True)
 class Evaluated:
     """A Computation by the store's evaluator. `window` is None if visibility alone chooses the
-    rows.
+    rows. `leg_rows` are the base rows if they are those of several legs.
     """
 
     query: Query
@@ -60,6 +68,7 @@ class Evaluated:
     base_columns: tuple[Column, ...]
     window: TimeWindow | None
     sync_window: str
+    leg_rows: LegBaseRows | None = None
 
     def answer(
         self,
@@ -69,20 +78,41 @@ class Evaluated:
         zones: str = "",
     ) -> pa.Table:
         if zones:
-            ruled = with_zones(self.query, zones_from(zones))
-            return replace(self, query=ruled).answer(rows, now, statuses)
+            return self._ruled(zones_from(zones)).answer(rows, now, statuses)
+        if self._is_emptied(rows):
+            answer = rows.select([column.name for column in self.columns])
+            return answer if statuses is None else _with_statuses(answer, [], {})
         self._check(rows)
         # The base rows of such a query are the rows of its answer.
         if slides(self.query) and self.query.refresh is None:
             answer = rows.select([column.name for column in self.base_columns])
             ids = rows.column(ROW_ID).to_pylist()
             return answer if statuses is None else _with_statuses(answer, ids, statuses)
-        batch = _batch(rows)
+        if self.leg_rows is not None:
+            answer = pa.Table.from_batches([self._joined(self.leg_rows, rows, now)])
+            return answer if statuses is None else _with_statuses(answer, range(len(answer)), {})
+        batch = _batch(rows, {ROW_ID: "row_id"})
         if self.window is not None:
             batch = self._refreshed(batch, self.window, now)
         if statuses is None:
             return pa.Table.from_batches([answer_of(self.query, [batch])])
         return self._with_statuses(batch, statuses)
+
+    def _ruled(self, zones: Zones) -> Evaluated:
+        """Return the computation with the rules of its time zones."""
+        query, leg_rows = with_zones(self.query, zones), self.leg_rows
+        return replace(
+            self, query=query, leg_rows=None if leg_rows is None else replace(leg_rows, whole=query)
+        )
+
+    def _joined(
+        self, leg_rows: LegBaseRows, rows: pa.Table, now: datetime | None
+    ) -> pa.RecordBatch:
+        instant = None if now is None else to_micros(now)
+        try:
+            return leg_rows.answer(_batch(rows), instant, _MOST_PAIRS, JoinRoom(_MOST_BYTES))
+        except (TooManyPairs, TooManyBytes) as error:
+            raise _not_computable(f"{error} on a device", _SYNC_ANSWER) from None
 
     def _with_statuses(self, batch: pa.RecordBatch, statuses: Mapping[int, str]) -> pa.Table:
         """Return the answer with the statuses of rows, or of groups that have an own row."""
@@ -108,6 +138,12 @@ class Evaluated:
         (chosen,) = rows_in_window(window, [rows], point, None, FOR_EVER)
         return chosen
 
+    def _is_emptied(self, rows: pa.Table) -> bool:
+        """Return whether the copy is one that the store emptied, since its caller may not have the
+        rows any more. It has the columns of the answer then, and the answer has no rows."""
+        names = [ROW_ID, *(column.name for column in self.columns)]
+        return not len(rows) and rows.column_names == names and self.base_columns != self.columns
+
     def _check(self, rows: pa.Table) -> None:
         types = {field.name: field.type for field in rows.schema}
         expected = (Column(ROW_ID, "BIGINT"), *self.base_columns)
@@ -129,16 +165,21 @@ def _with_statuses(answer: pa.Table, ids: Sequence[int], statuses: Mapping[int, 
 
 
 def computation(
-    sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
+    sql: str, parameters: Mapping[str, Scalar], streams: Sequence[Stream], window: str
 ) -> Evaluated:
     """Return the computation of a query. Raises NotComputable and QueryProblem."""
-    query, schema = bound_query(sql, parameters, stream, window)
+    query, schemas = bound_query(sql, parameters, streams, window)
     columns = columns_of(query)
+    if combines(query):
+        if why := obstacle(query):
+            raise _not_computable(why, _SYNC_ANSWER)
+        leg_rows = LegBaseRows.of(query, schemas)
+        return Evaluated(query, columns, columns_of(leg_rows.query), None, window, leg_rows)
     if query.refresh is None:
-        base_columns = columns if slides(query) else columns_of(base_query(query, schema))
+        base_columns = columns if slides(query) else columns_of(base_query(query, schemas))
         return Evaluated(query, columns, base_columns, None, window)
-    base_columns = columns_of(base_query(query, schema))
-    refreshed = _refreshable(query, schema)
+    base_columns = columns_of(base_query(query, schemas))
+    refreshed = _refreshable(query, schemas[0])
     return Evaluated(
         query,
         columns,
@@ -149,20 +190,21 @@ def computation(
 
 
 def bound_query(
-    sql: str, parameters: Mapping[str, Scalar], stream: Stream, window: str
-) -> tuple[Query, StreamSchema]:
-    """Return a query over one stream with the window of the copy, and the stream's schema.
+    sql: str, parameters: Mapping[str, Scalar], streams: Sequence[Stream], window: str
+) -> tuple[Query, tuple[StreamSchema, ...]]:
+    """Return a query over some streams with the window of the copy, and the schema of each leg.
 
-    Raises NotComputable if it reads another stream, and QueryProblem.
+    Raises NotComputable if it reads anything else, and QueryProblem.
     """
-    schema = _schema(stream)
+    by_name = {schema.name: schema for schema in map(_schema, streams)}
     try:
-        query = _one_refresh(_bound(sql, parameters, schema))
+        query = _one_refresh(_bound(sql, parameters, by_name))
+        schemas = tuple(by_name[leg.stream] for leg in query.legs)
         if window:
-            query = query.with_window(bind_window(window, schema, query.period_of(0)))
+            query = bring_window(window, query, schemas, query.period)
     except QueryError as error:
         raise QueryProblem(str(error), detail=_detail(error)) from error
-    return query, schema
+    return query, schemas
 
 
 def _one_refresh(query: Query) -> Query:
@@ -175,13 +217,17 @@ def _one_refresh(query: Query) -> Query:
     return replace(query, source=replace(query.leg, refresh=None), refresh=query.leg.refresh)
 
 
-def _bound(sql: str, parameters: Mapping[str, Scalar], schema: StreamSchema) -> Query:
+def _bound(
+    sql: str, parameters: Mapping[str, Scalar], schemas: Mapping[str, StreamSchema]
+) -> Query:
     def lookup(name: str) -> StreamSchema:
-        if name != schema.name:
+        if name not in schemas:
             raise _not_computable(
-                f"rows of {name} refresh this answer, and the copy does not have them"
+                f"rows of {name} refresh it, or {name} is a view or a function, and the copy does "
+                "not have that",
+                _SYNC_ANSWER,
             )
-        return schema
+        return schemas[name]
 
     # To the wire and back, so that values have the types that the store sees.
     values = {name: from_value(to_value(value)) for name, value in parameters.items()}
@@ -193,40 +239,47 @@ def _refreshable(query: Query, schema: StreamSchema) -> TimeWindow:
     rows.
     """
     if query.triggers:
-        raise _not_computable(
+        raise _not_refreshable(
             "rows refresh this answer; which of them came when, base rows don't say"
         )
     if not isinstance(query.refresh, RefreshEvery):
-        raise _not_computable(
+        raise _not_refreshable(
             "several REFRESH EVERY make its points, and base rows are synced for one"
         )
     if not schema.ts_is_stamp:
-        raise _not_computable(
+        raise _not_refreshable(
             f"{schema.name} has event time: which rows came before a refresh point, base rows "
             "don't say"
         )
     if schema.key:
-        raise _not_computable(
+        raise _not_refreshable(
             f"{schema.name} has a key: rows that were current at the last refresh point may have "
             "been replaced since"
         )
     if query.leg.has_own_window:
-        raise _not_computable(
+        raise _not_refreshable(
             "the window is the stream's own, so no wider one is synced; write it after the query"
         )
     if isinstance(query.leg.window, TimeWindow) and query.leg.window.by_calendar:
-        raise _not_computable("no wider window holds the calendar units of the last refresh point")
+        raise _not_refreshable("no wider window holds the calendar units of the last refresh point")
     if not isinstance(query.leg.window, TimeWindow):
-        raise _not_computable(
+        raise _not_refreshable(
             "the window counts rows: newer ones may have pushed out some that it held at the last "
             "refresh point"
         )
     return query.leg.window
 
 
-def _not_computable(why: str) -> NotComputable:
+_SYNC_ANSWER = "keep it without base_rows: the copy then is the answer itself"
+
+
+def _not_refreshable(why: str) -> NotComputable:
     hint = "keep it without base_rows: the copy then is the answer as of its last refresh point"
-    message = f"this answer can't be computed from its base rows. It has REFRESH, and {why}"
+    return _not_computable(f"it has REFRESH, and {why}", hint)
+
+
+def _not_computable(why: str, hint: str) -> NotComputable:
+    message = f"this answer can't be computed from its base rows: {why}"
     detail = ErrorDetail("NOT_COMPUTABLE", hint=hint)
     return NotComputable(f"{message}\nhint: {hint}", detail=detail)
 
@@ -246,9 +299,9 @@ def _widened(window: TimeWindow, period: int) -> Window:
     return TimeWindow(Bound(begin.offset - behind, True), window.end)
 
 
-def _batch(rows: pa.Table) -> pa.RecordBatch:
-    """Return a batch as the evaluator takes it."""
-    names = ["row_id" if name == ROW_ID else name for name in rows.column_names]
+def _batch(rows: pa.Table, renamed: Mapping[str, str] = MappingProxyType({})) -> pa.RecordBatch:
+    """Return a batch as the evaluator takes it, with some columns `renamed`."""
+    names = [renamed.get(name, name) for name in rows.column_names]
     # The evaluator takes one array for each column, and concat_arrays refuses an empty list.
     columns = [
         pa.concat_arrays(c.chunks) if c.chunks else _empty_array(c.type) for c in rows.columns

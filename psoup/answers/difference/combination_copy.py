@@ -38,6 +38,7 @@ from psoup.answers.difference.row_sets import Total
 from psoup.answers.difference.rowwise import RowwiseCopier, Sendable
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.planning.plan import Plan
+from querystem.base_rows import combines
 from querystem.combine import leg_reads
 from querystem.evaluate import project
 from querystem.ordering import sort_keys
@@ -267,9 +268,12 @@ class CombinationCopier(RowwiseCopier):
         """Return the first `count` combinations of a batch."""
         query = self.plan.query
         first = batch if count == len(batch) else batch.take(np.arange(count))
-        order = sort_keys(query, first.rows, moments=True)
+        question = self.job.question
+        # The order of base rows that are to be joined does not matter.
+        in_order = not (question.base_rows and combines(question.query))
+        order = sort_keys(query, first.rows, moments=in_order)
         instants, outputs = (first.visible_from, first.visible_until), project(query, first.rows)
-        keyed = self.job.question.changes and has_keys(self.plan)
+        keyed = question.changes and has_keys(self.plan)
         keys = key_digests(self.plan, first.parts) if keyed else None
         return CopyChunk(first.ids, *instants, order, outputs, first.parts, keys)
 

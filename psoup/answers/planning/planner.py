@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from psoup.access.actions import unreadable
+from psoup.access.actions import reads_all, unreadable
 from psoup.answers.caches import Memo, UnregisteredIds
 from psoup.answers.joins.composite_choice import with_composite
 from psoup.answers.planning.plan import LegPlan, Plan, RowsKnown, Triggers, UnsettledPart, retention
@@ -25,7 +25,8 @@ from psoup.answers.refresh.settling import settled
 from psoup.answers.replicas.view import View
 from psoup.errors import BadRequest, PermissionDenied, RowsLost
 from psoup.store import Hole, Registration
-from querystem.identity import base_query, slides
+from querystem.base_rows import base_query, combines, obstacle
+from querystem.identity import slides
 from querystem.query import Leg, Query
 from querystem.refresh import RefreshOn, triggers_of
 from results.region import time_region
@@ -54,6 +55,8 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     _check_views(plan, question)
     if question.base_rows and (plan.query.stays or not slides(plan.query)):
+        if combines(plan.query):
+            _check_combined(plan, view, question)
         return replace(plan, query=_base_query(plan, prepared.registration))
     return with_composite(plan, view, unregistered, memo)
 
@@ -87,18 +90,11 @@ def _base_query(plan: Plan, registration: Registration | None) -> Query:
             field="base_rows",
             hint="sync the answer itself: leave base_rows out",
         )
-    if not isinstance(plan.query.source, Leg):
-        raise BadRequest(
-            "base rows of a query over several streams or over another query are not sent yet",
-            reason="NOT_YET",
-            field="base_rows",
-            hint="sync the answer itself: leave base_rows out",
-        )
-    schema = plan.leg.schema
+    schemas = [leg.schema for leg in plan.legs]
     if registration is not None:
         # The client has bound the text to the columns of that time.
-        schema = schema.at(registration.position.packed)
-    base = base_query(plan.query, schema)
+        schemas = [schema.at(registration.position.packed) for schema in schemas]
+    base = base_query(plan.query, schemas)
     late = plan.query.uses_now and (plan.query.stays or not slides(base))
     if plan.query.has_now or late:
         raise BadRequest(
@@ -108,6 +104,26 @@ def _base_query(plan: Plan, registration: Registration | None) -> Query:
             hint="sync the answer itself, or compare columns with NOW in WHERE alone",
         )
     return base
+
+
+def _check_combined(plan: Plan, view: View, question: Question) -> None:
+    """Raise BadRequest or PermissionDenied if rows of the legs are not sent in place of the
+    answer."""
+    if why := obstacle(plan.query):
+        raise BadRequest(
+            f"base rows of this query are not sent yet: {why}",
+            reason="NOT_YET",
+            field="base_rows",
+            hint="sync the answer itself: leave base_rows out",
+        )
+    # Rows without a partner, and columns that only conditions read, are not in the answer.
+    if not all(reads_all(view.state, stream_id, question.reader) for stream_id in plan.streams):
+        raise PermissionDenied(
+            "base rows of a join have more than its answer, and are not sent to callers whom a row"
+            " policy of a stream binds",
+            hint="sync the answer itself: leave base_rows out",
+            field="base_rows",
+        )
 
 
 # ---- as of when

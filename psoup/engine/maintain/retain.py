@@ -3,7 +3,8 @@
 A row is retained while ts > NOW - RETAIN - grace; the grace is for clocks that differ and answers
 in progress. NOW is that of the log, less the unconfirmed jumps: a wrong clock deletes nothing, not
 even the engine's. `Retain` removes whole files. A row of a keyed stream is retained while it has no
-end, or end > NOW - RETAIN - grace; `Thin` removes such rows from their files.
+end, or end > NOW - RETAIN - grace; so is one with a validity, which ends with that, in a stream
+without a stream key. `Thin` removes such rows from their files.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from psoup.engine.composites.upkeep import past_files
 from psoup.engine.ledger import JOINS, STEM, Ledger, stem_name, stream_of
 from psoup.engine.maintain.merge import with_partition, write_closures
 from psoup.engine.maintain.rewriting import WithoutRows
+from psoup.engine.maintain.validity import ended_rows
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.jobs import Outcome, SparkJob, by_table, job_of, run_tasks
 from psoup.engine.steps.pieces import ROW_SEGMENT_BITS
@@ -93,9 +95,21 @@ def retained_after(ledger: Ledger, stream: StreamState, grace: int) -> int | Non
     """Return the instant up to which no row of a stream is retained; None if all are."""
     state = ledger.state
     now = state.clock if stream.schema.now_is_clock else stream.reached
-    if stream.schema.retain is None or now is None:
+    retain = stream.schema.retain
+    if retain is None or now is None:
         return None
-    return now - state.jumps.unconfirmed - stream.schema.retain - grace
+    return now - state.jumps.unconfirmed - retain - grace
+
+
+def ended_before(ledger: Ledger, stream: StreamState, grace: int) -> int | None:
+    """Return the instant up to which rows of a stream must end to be removed one by one; None if
+    none are."""
+    if stream.schema.key:
+        return retained_after(ledger, stream, grace)
+    if stream.schema.validity is None or stream.schema.retention is None:
+        return None
+    state = ledger.state
+    return state.clock - state.jumps.unconfirmed - stream.schema.retention - grace
 
 
 def _of_ended_composites(ledger: Ledger) -> dict[str, list[DataFile]]:
@@ -141,7 +155,8 @@ class FileThinning:
 
 
 class Thin:
-    """The chore that removes rows of keyed streams that ended before the retention.
+    """The chore that removes rows of keyed streams, and of those with a validity, that ended before
+    the retention.
 
     A file is written again when half of its rows are to be removed. So blocks may have gaps.
     """
@@ -157,15 +172,16 @@ class Thin:
         if time.monotonic() < self._next:
             return False
         for stream in ledger.state.streams.values():
-            if stream.schema.key and not stream.dropped and stem_name(stream.id) in ledger.tables:
-                # Closures that are being derived are those of the rows that were there.
-                if stream.id in ledger.unclosed:
-                    continue
-                cut = retained_after(ledger, stream, self._grace)
-                if cut is not None and self._due(stream, cut):
-                    if self._thin(ledger, stream.id, cut):
-                        return True
-                    self._checked[stream.id] = cut, stream.high
+            # Closures that are being derived are those of the rows that were there.
+            if stream.dropped or stream.id in ledger.unclosed:
+                continue
+            cut = ended_before(ledger, stream, self._grace)
+            if cut is None or stem_name(stream.id) not in ledger.tables:
+                continue
+            if self._due(stream, cut):
+                if self._thin(ledger, stream, cut):
+                    return True
+                self._checked[stream.id] = cut, stream.high
         self._next = time.monotonic() + self._settings.housekeeping
         return False
 
@@ -173,13 +189,18 @@ class Thin:
         if stream.id not in self._checked:
             return True
         then, high = self._checked[stream.id]
-        age = (stream.schema.retain or 0) // _CHECKS_PER_RETENTION
+        age = (stream.schema.retention or 0) // _CHECKS_PER_RETENTION
         return cut - then > age or stream.high - high > high // _CHECKS_PER_RETENTION
 
-    def _thin(self, ledger: Ledger, stream_id: int, cut: int) -> bool:
-        name = stem_name(stream_id)
+    def _thin(self, ledger: Ledger, stream: StreamState, cut: int) -> bool:
+        stream_id, name = stream.id, stem_name(stream.id)
         files = [file for file in ledger.files(name) if file.low]
-        ended = ledger.histories.of(stream_id, files).ended(cut)
+        if stream.schema.key:
+            ended = ledger.histories.of(stream_id, files).ended(cut)
+        else:
+            assert stream.schema.validity is not None, "only such streams have rows that end"
+            root = ledger.folder(name).root
+            ended = ended_rows(root, files, stream.schema.validity.ends, cut)
         thinnings = list(self._batch(_thinnings(name, stream_id, files, ended)))
         if not thinnings:
             return False
@@ -195,7 +216,8 @@ class Thin:
             if old:
                 removed = [thinning.file for thinning in old]
                 ledger.commit(table, written.get(table, ()), removed, operation="RETAIN")
-        ledger.histories.remove(stream_id, removed_ids)
+        if stream.schema.key:
+            ledger.histories.remove(stream_id, removed_ids)
         ledger.publish("retain")
         return True
 

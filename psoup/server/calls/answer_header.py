@@ -78,6 +78,8 @@ def _set(field: Timestamp | Duration, micros: int) -> None:
 def _common_region(plan: Plan) -> Region | None:
     """Return the region of the window that all legs have. None if they have several, or their
     window is not one of time."""
+    if not plan.legs:
+        return None
     first, *following = plan.legs
     window = first.window, first.now
     if any((other.window, other.now) != window for other in following):

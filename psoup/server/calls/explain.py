@@ -39,10 +39,18 @@ from psoup.store.state.quarantine import PREDICATE
 from psoup.v1 import psoup_pb2 as pb
 from querystem.combine import JoinRun
 from querystem.expressions import Expression, from_json
-from querystem.factors import Access, access_of, constants_of, factor_text, factors_of, operand_of
+from querystem.factors import (
+    Access,
+    access_of,
+    constants_of,
+    factor_text,
+    factors_of,
+    labelled_factor,
+    operand_of,
+)
 from querystem.index.formula import Condition, Factor
 from querystem.join import JoinMethod, JoinStep
-from querystem.labels import labelled, labelled_factor, labelled_leg, labelled_refresh
+from querystem.labels import labelled, labelled_leg, labelled_refresh
 from querystem.language import expression_text, leg_window_text, refresh_text
 from querystem.operators import LOOK_UP, Operator, operators_of
 from querystem.pace import spending
@@ -235,7 +243,9 @@ def _implied_by(core: Core, leg: _ExplainedLeg, use: ImpliedUse) -> pb.ImpliedBy
 
 def _describe_first_leg(message: pb.Explanation) -> None:
     """Fill in the fields that an explanation had before queries had several legs: those of the
-    first."""
+    first. A query that reads no stream has none."""
+    if not message.legs:
+        return
     first = message.legs[0]
     message.registration_count = first.registration_count
     message.factors.extend(first.factors)

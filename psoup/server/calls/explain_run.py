@@ -80,7 +80,7 @@ def make_run(core: Core, plan: Plan, stages: Stages) -> ExplainedInvoke:
     if not plan.bound:
         message.considered_rows = sum(run.considered for run in runs)
         message.computed_rows = work.rows
-        if runs[0].current is not None:
+        if runs and runs[0].current is not None:
             message.current_rows = runs[0].current
     return ExplainedInvoke(message, runs, combined_rows.runs if combined_rows else ())
 

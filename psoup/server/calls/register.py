@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from datastem.instants import SECOND
+from psoup.access.actions import reads_all
 from psoup.answers.planning.question import check_zones, in_zones
 from psoup.errors import BadRequest, UnknownTimeZone
 from psoup.lookup import TenantStreams
@@ -38,9 +39,9 @@ from psoup.write.registrations import (
     UnregisterOne,
     composition_of,
 )
-from querystem.advice import now_notes, window_notes
+from querystem.advice import base_rows_notes, now_notes, window_notes
 from querystem.composites import Composition
-from querystem.language import UnknownColumn, bind_rows
+from querystem.language import NotYet, Span, UnknownColumn, bind_rows
 from querystem.query import Query
 from querystem.query_json import read_shape
 from querystem.zones import renewed_all, zones_in, zones_of
@@ -67,8 +68,18 @@ async def handle_register(
         pattern=pattern_message(query, streams.schema),
         lease_until=lease_until(core.leases, registered.handles[0]),
         replaced=bool(registered.replaced),
-        notes=[*window_notes(query, schemas), *now_notes(query, schemas)],
+        notes=[
+            *window_notes(query, schemas),
+            *now_notes(query, schemas),
+            *base_rows_notes(query, _reads_all(core, call.acting(request), streams)),
+        ],
     )
+
+
+def _reads_all(core: Core, acting: Acting, streams: TenantStreams) -> bool:
+    """Return whether the caller may read all rows of the streams that a text was bound to."""
+    state, caller = core.follower.state, acting.principal
+    return all(reads_all(state, stream_id, caller) for stream_id in streams.ids.values())
 
 
 async def handle_register_many(
@@ -111,6 +122,7 @@ async def register(
     for _ in range(_ATTEMPTS):
         await core.follower.catch_up()
         streams, query, parameters = await _bound(core, call, acting, request)
+        _check_streams(query)
         acting.demand_named(core.follower.state, query, streams)
         query = await in_its_zones(core, call, query)
         composition = await _composition(core, call, streams, query)
@@ -123,6 +135,16 @@ async def register(
         with contextlib.suppress(Stale):
             return await core.submit(call, proposal), query, streams
     raise _dropped_repeatedly()
+
+
+def _check_streams(query: Query) -> None:
+    """Raise NotYet for a query that reads no stream."""
+    if not query.legs:
+        raise NotYet(
+            "a registration of a query that reads no stream",
+            Span(0, len("SELECT")),
+            hint="ask it: its answer never changes",
+        )
 
 
 async def _bound(
@@ -200,6 +222,8 @@ async def register_many(core: Core, call: Call, request: pb.RegisterManyRequest)
             rows = ManyRows(values.client_keys, parameters, keys)
             subject = tenant, owner, streams.bound.id, sql, lease
             return RegisterRows(*subject, form, rows, request.replace, *bound_to)
+        for query in bound.queries:
+            _check_streams(query)
         written = [written_out(in_zones(query, zones)) for query in bound.queries]
         composed = (composition_of(query, streams.streams_of(query)) for query in written)
         ready = list(map(Prepared, values.client_keys, parameters, written, composed))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from psoup.access.actions import unreadable
+from psoup.access.actions import reads_all, unreadable
 from psoup.answers import Question
 from psoup.answers.difference import Claim, Difference
 from psoup.answers.difference.job import NO_DIGEST, LegMark, Mark, WholeReason
@@ -22,13 +22,15 @@ from psoup.server.wire.copies import CopySubject, Signed, Unusable, reason_messa
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.store import State
 from psoup.v1 import psoup_pb2 as pb
+from querystem.base_rows import combines
 
 Token: TypeAlias = Signed | Unusable | None
 
 
 def is_withdrawn(state: State, acting: Acting, question: Question, token: Token) -> bool:
     """Return whether a copy is to be emptied: because the caller may not read any more what its
-    query names, or has base rows of streams that the caller may now read through views only.
+    query names, or has base rows of streams that the caller may now read through views only, or, if
+    it is made of several references to streams, not whole.
 
     Not if the registration has ended, or has another query by now: planning finds those. Raise
     StreamDropped if what its query names was dropped, and made again for the caller to read.
@@ -43,6 +45,8 @@ def is_withdrawn(state: State, acting: Acting, question: Question, token: Token)
     if not question.base_rows or token is None or _is_emptied(token, _subject(question)):
         # There is no base row to take away; planning refuses those that may not be read.
         return False
+    if combines(question.query):
+        return not all(reads_all(state, id_, acting.principal) for id_ in registration.streams)
     return bool(unreadable(state, registration.streams, acting.principal))
 
 

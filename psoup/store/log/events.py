@@ -150,7 +150,11 @@ class RegisterMany:
 @dataclass(frozen=True, slots=True)
 class Replace:
     """A registration got another query. Its handle and client key stay, and its lease is renewed.
-    The fields are those of a Register."""
+    The fields are those of a Register.
+
+    With `same_text` it is the query of its text by other rules of time zones: the position of the
+    text stays, and so does the lease.
+    """
 
     handle: bytes
     legs: tuple[LegPredicate, ...]
@@ -160,6 +164,7 @@ class Replace:
     triggers: tuple[Trigger, ...] = ()
     composite: Composite | None = None
     views: tuple[int, ...] = ()
+    same_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)

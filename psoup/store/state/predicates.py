@@ -150,6 +150,15 @@ class Predicates(ColumnMapping[int, Predicate]):
         matches = pc.match_substring(table.column("key"), text).to_numpy()
         return np.sort(table.column("predicate_id").to_numpy()[matches])
 
+    def naming(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield the id and the key of each predicate whose key contains a text. It looks through
+        all of them."""
+        for lo in range(0, len(self._ids), _CHUNK_ROWS):
+            keys = self._keys.slice(lo, min(lo + _CHUNK_ROWS, len(self._ids)))
+            matches = pc.match_substring(keys, text).to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(matches & self._alive.values[lo : lo + len(keys)]).tolist():
+                yield self._ids[lo + row], keys[row].as_py()
+
     def latest(self, stream_id: int, most: int) -> pa.Table:
         """Return at most `most` of a stream's newest predicates as a table, the newest first.
 

@@ -67,8 +67,8 @@ class Registration:
             text=event.text,
             parameters=event.parameters,
             query=event.query,
-            position=entry.position,
-            contact=entry.stamp,
+            position=self.position if event.same_text else entry.position,
+            contact=self.contact if event.same_text else entry.stamp,
             composite=_registered(event.composite),
             views=event.views,
         )

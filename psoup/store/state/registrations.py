@@ -241,6 +241,10 @@ class Registrations(ColumnMapping[bytes, Registration]):
         mask[self.with_predicates(predicate_ids)] = True
         return [self._handles[row] for row in np.flatnonzero(mask & over).tolist()]
 
+    def having(self, predicate_ids: Int64s) -> list[bytes]:
+        """Return the handles of the registrations that have one of these predicates."""
+        return [self._handles[row] for row in self.with_predicates(predicate_ids).tolist()]
+
     @property
     def composed_legs(self) -> ComposedLegs:
         """The legs of all registrations that have a composite; the same object until they

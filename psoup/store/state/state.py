@@ -380,7 +380,8 @@ class State:
         self._share_all(entry, event, after, touched)
         self._release_all(before, touched)
         touched.registrations.add(event.handle)
-        touched.leases.add(event.handle)
+        if not event.same_text:
+            touched.leases.add(event.handle)
         touched.predicates.update(before.predicates)
         touched.predicates.update(after.predicates)
 

@@ -88,6 +88,9 @@ class Scope:
             owners = [self.merged[name]]
         if len(owners) == 1:
             return owners[0].column(name)
+        if not self.items:
+            hint = hint or "write SELECT … FROM stream"
+            raise UnknownColumn(f"there is no column {name} without FROM", span, hint=hint)
         if not owners:
             where = _listed([item.name for item in self.items], "or")
             raise UnknownColumn(

@@ -117,23 +117,38 @@ class QueryBinder:
                 parsed.span,
                 hint="write SELECT … FROM (SELECT … REFRESH …) AS name REFRESH …",
             )
+        if not block.query.legs:
+            raise RefreshProblem(
+                "a query that reads no stream never changes",
+                parsed.span,
+                hint="leave REFRESH out",
+            )
         return replace(block, query=replace(block.query, refresh=self._text.refresh(parsed)))
 
     # ---- one block
 
     def _block(self, select: exp.Expr, place: Place, branch: bool) -> BoundBlock:
         consume(select, "expressions", "distinct", "from_", "joins", "where", *CLAUSES)
-        items = references(select)
-        table = items[0][0]
-        several = len(items) > 1 or not isinstance(table, exp.Table) or _has_queries(select)
-        several = several or table.args.get("version") is not None
-        named = several or identifier(table.this) in place.named
-        if named or self._text.view_of(table) is not None:
+        table = self._only_stream(select, place)
+        if table is None:
             return self._over_several(select, place, branch)
         leg, schema = self._text.leg(table, place)
         scope = Scope((stream_item(item_name(table), schema),))
         base = replace(self._text.binder(scope), outer=place.outer, beyond=place.beyond)
         return self._clauses(select, base, lambda where: replace(leg, where=where), branch)
+
+    def _only_stream(self, select: exp.Expr, place: Place) -> exp.Expr | None:
+        """Return the reference of a SELECT that reads rows of one stream, and nothing else; else
+        None."""
+        items = references(select)
+        if len(items) != 1 or _has_queries(select):
+            return None
+        table = items[0][0]
+        if not isinstance(table, exp.Table) or table.args.get("version") is not None:
+            return None
+        if identifier(table.this) in place.named or self._text.view_of(table) is not None:
+            return None
+        return table
 
     def _over_several(self, select: exp.Expr, place: Place, branch: bool) -> BoundBlock:
         sources = Sources(self._text, self)

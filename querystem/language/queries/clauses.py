@@ -64,6 +64,8 @@ def read_items(select: exp.Expr, scope: Scope) -> Sequence[OutputItem]:
                 )
             names.add(item.name)
             items.append(item)
+    if not items:
+        raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT * FROM stream")
     return items
 
 

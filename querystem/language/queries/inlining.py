@@ -42,7 +42,8 @@ def stream_of_view(view: ViewDefinition, parsed: ParsedView, named: Named) -> St
         return None
     if any(query.args.get(part) for part in ("frame", "ctes", "joins")):
         return None
-    table = query.args["from_"].this
+    source = query.args.get("from_")
+    table = None if source is None else source.this
     if not isinstance(table, exp.Table) or table.args.get("frame") or table.args.get("version"):
         return None
     source = named(table)

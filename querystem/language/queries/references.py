@@ -327,11 +327,10 @@ def window_text(frame: exp.Expr | None, schema: StreamSchema, place: Span) -> Wi
 
 
 def references(select: exp.Expr) -> list[tuple[exp.Expr, exp.Expr | None]]:
-    """Return the items of a FROM, each after the first with its join; raise SyntaxProblem without
-    any."""
+    """Return the items of a FROM, each after the first with its join; none without a FROM."""
     source = select.args.get("from_")
     if source is None:
-        raise SyntaxProblem("FROM is missing", node_span(select), hint="write SELECT … FROM stream")
+        return []
     consume(source, "this")
     joins = select.args.get("joins") or []
     return [(source.this, None), *((join.this, join) for join in joins)]

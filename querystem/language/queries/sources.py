@@ -270,7 +270,8 @@ class Sources:
         self._conditions.append(self.resolved(where, span))
         types = {output: bound.type for output, bound in outputs.items()}
         added = self._items[start:]
-        times = {"ts": greatest_time(added, start)} if all(map(is_timed, added)) else {}
+        timed = added and all(map(is_timed, added))
+        times = {"ts": greatest_time(added, start)} if timed else {}
         outputs = {**times, **outputs}
         prefix = f"~{self._flattened}."
         self._flattened += 1
@@ -407,7 +408,7 @@ def whole_operation(query: Query) -> SetOperation | None:
     source = query.source
     if is_limited(query) or query.grouping is not None or query.distinct or query.refresh:
         return None
-    if not isinstance(source, From) or len(source.items) > 1 or source.subqueries:
+    if not isinstance(source, From) or len(source.items) != 1 or source.subqueries:
         return None
     (item,) = source.items
     if not isinstance(item, SetOperation) or source.on != TRUE:

@@ -309,8 +309,7 @@ def _is_single(query: Query) -> bool:
     source = query.source
     if not isinstance(source, From) or len(source.items) > 1:
         return False
-    (item,) = source.items
-    return isinstance(item, Query) and _is_single(item)
+    return all(isinstance(item, Query) and _is_single(item) for item in source.items)
 
 
 # ---- over groups

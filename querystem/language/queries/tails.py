@@ -18,6 +18,7 @@ from datastem.schema import StreamSchema
 from querystem.expressions import Literal
 from querystem.language.errors import RefreshProblem, Span, TypeProblem
 from querystem.language.queries.drafts import DraftEvery, DraftOn, DraftWindow
+from querystem.language.queries.validities import with_validities
 from querystem.language.syntax.window_checks import (
     check_clocks,
     check_over,
@@ -29,7 +30,7 @@ from querystem.language.syntax.window_checks import (
 from querystem.language.syntax.windows import default_window, read_window
 from querystem.language.tokens.durations import read_duration
 from querystem.language.tokens.scan import TokenReader, span_of
-from querystem.query import Leg, Query, over_validities
+from querystem.query import Leg, Query
 from querystem.refresh import (
     PartKind,
     Refresh,
@@ -129,10 +130,8 @@ class Tail:
         legs = [window_number(leg.window) for leg in draft.legs]
         self._check_windows(draft, query, windows, legs)
         texts = [self.windows[number] for number in legs]
-        if any(text.schema.validity is not None for text in texts):
-            schemas = iter([text.schema for text in texts])
-            query = query.with_legs(lambda leg: over_validities(leg, next(schemas)))
-            check_validities(query, [text.place for text in texts])
+        query = with_validities(query, [text.schema for text in texts])
+        check_validities(query, texts[0].place.to(texts[-1].place))
         check_clocks([text.schema for text in texts], query.moving, [text.place for text in texts])
         self._check_triggers(draft, query, [text.schema for text in texts])
         return query

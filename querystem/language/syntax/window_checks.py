@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datastem.schema import StreamSchema
 from querystem.language.errors import NotYet, RefreshProblem, Span, WindowProblem
 from querystem.language.tokens.durations import write_duration
-from querystem.query import Query
+from querystem.query import From, Leg, Query, SetOperation
 from querystem.validity import PRESENT
 from results.window import CountWindow, RowWindow, TimeWindow, Window
 
@@ -120,17 +120,26 @@ def check_clocks(
     )
 
 
-def check_validities(query: Query, places: Sequence[Span]) -> None:
-    """Refuse windows over several references to streams with a validity, unless they all hold what
-    is valid at NOW."""
-    valid = [(leg.valid, place) for leg, place in zip(query.legs, places, strict=True) if leg.valid]
-    for window, place in valid if len(valid) > 1 else ():
-        if window.window != PRESENT:
-            raise NotYet(
-                "a window over several references to rows with a validity",
-                place,
-                hint="leave the window out: without one, all hold the rows that are valid at NOW",
-            )
+def check_validities(query: Query, span: Span) -> None:
+    """Refuse windows over several references to streams with a validity, unless they hold what is
+    valid at NOW, or are one window of references that stand side by side in FROM."""
+    windows = [leg.valid.window for leg in query.legs if leg.valid is not None]
+    if len(windows) < 2 or set(windows) == {PRESENT}:
+        return
+    items = query.source.items if isinstance(query.source, From) else ()
+    if len(items) == 1 and isinstance(items[0], SetOperation):
+        for part in items[0].queries:
+            check_validities(part, span)
+        return
+    beside = [item for item in items if isinstance(item, Leg) and item.valid is not None]
+    if len(beside) < len(windows) or len(set(windows)) > 1:
+        raise NotYet(
+            "different windows over references to rows with a validity, or one with LEFT JOIN or"
+            " queries inside the query",
+            span,
+            hint="join such streams side by side in FROM, with one window at the end; or leave it"
+            " out, which takes what is valid at NOW",
+        )
 
 
 def check_trigger(schema: StreamSchema, trigger: StreamSchema, span: Span) -> None:

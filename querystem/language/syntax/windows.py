@@ -94,7 +94,7 @@ def bring_window(
     window = bind_window(text, [*(schema for _, schema in legs), *views], period)
     span, brought = Span(0, len(text)), query.with_window(window)
     with located(text):
-        check_validities(brought, [span] * len(schemas))
+        check_validities(brought, span)
         for item in query.opened:
             check_over(window, span)
             if not isinstance(item.over, CountWindow):
@@ -177,7 +177,7 @@ def _window(reader: TokenReader, schema: StreamSchema) -> Window:
     if reader.take("BEGIN"):
         return _begin_end(reader, span, ahead=schema.validity is not None)
     if reader.take("RANGE"):
-        return _range(reader, span, schema)
+        return _range(reader, span)
     if reader.take("DURING"):
         return read_during(reader)
     if reader.take("ROWS"):
@@ -195,7 +195,6 @@ def _check_valid(reader: TokenReader, schema: StreamSchema) -> None:
     for words, hint in (
         (("ROWS",), f"write ORDER BY {starts} DESC LIMIT number"),
         (("BEGIN", "ROW"), "compare row_id in WHERE"),
-        (("DURING",), "write BEGIN … END … with the first and the last instant"),
     ):
         if reader.sees(*words):
             raise NotYet(
@@ -283,7 +282,7 @@ def _back(reader: TokenReader, side: str, present: str) -> Bound:
 _BEFORE = {"NOW": "duration; rows after NOW wait for it", "ROW LAST": "number"}
 
 
-def _range(reader: TokenReader, span: Span, schema: StreamSchema) -> Window:
+def _range(reader: TokenReader, span: Span) -> Window:
     _refuse_parameter(reader)
     width = read_duration(reader)
     if width == 0:
@@ -294,12 +293,6 @@ def _range(reader: TokenReader, span: Span, schema: StreamSchema) -> Window:
     slide_span = reader.take("SLIDE")
     if slide_span is None:
         return TimeWindow(begin)
-    if schema.validity is not None:
-        raise NotYet(
-            f"SLIDE over {schema.name}, whose rows have a validity",
-            slide_span,
-            hint="REFRESH EVERY at the end of the query moves the answer in steps",
-        )
     _refuse_parameter(reader)
     slide = read_duration(reader)
     if slide == 0:

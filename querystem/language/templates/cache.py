@@ -241,7 +241,8 @@ def _layout(text: str, cut: _CutText, lookup: Lookup) -> _Layout | bool:
 def _is_over_one_stream(query: exp.Expr) -> bool:
     if not isinstance(query, exp.Select) or query.args.get("joins") or query.args.get("ctes"):
         return False
-    return isinstance(query.args["from_"].this, exp.Table)
+    source = query.args.get("from_")
+    return source is not None and isinstance(source.this, exp.Table)
 
 
 def _stands_alone(node: exp.Expr, kind: str, types: Mapping[str, Type]) -> bool:

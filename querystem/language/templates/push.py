@@ -47,12 +47,10 @@ def _pushed_query(query: Query) -> Query:
     if isinstance(source, Leg):
         return query
     pushed = replace(query, source=_pushed_from(source))
-    (first, *more_items) = source.items
     if source.subqueries:
         return with_shared_queries(pushed)
-    if more_items or not isinstance(first, Leg) or not _takes(first, source.on):
-        return pushed
-    return _alone(pushed)
+    only = source.items[0] if len(source.items) == 1 else None
+    return _alone(pushed) if isinstance(only, Leg) and _takes(only, source.on) else pushed
 
 
 def _pushed_from(source: From) -> From:

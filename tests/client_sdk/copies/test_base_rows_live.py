@@ -29,6 +29,8 @@ QUERIES = {
     "refreshed": "SELECT b, count(*) AS n FROM s GROUP BY b RANGE 2 SECONDS REFRESH EVERY 1 SECOND",
     "selection": "SELECT a, b FROM s ORDER BY b, a DESC RANGE 2 SECONDS REFRESH EVERY 1 SECOND",
     "keyed": "SELECT count(*) AS n, max(a) AS most FROM k RANGE 2 SECONDS",
+    "joined": "SELECT k.b, count(*) AS n, sum(s.a) AS total FROM s WINDOW(RANGE 2 SECONDS), k "
+    "WHERE s.b = k.b GROUP BY k.b",
     "event": "SELECT b, sum(a) AS total FROM e GROUP BY b RANGE 20 SECONDS",
 }
 
@@ -106,15 +108,20 @@ def test_what_can_not_be_computed_is_refused_at_the_first_sync(
         assert isinstance(synced["no"].error, NotComputable)
 
 
-def test_base_rows_of_a_join_are_refused(client: Client, tmp_path: Path) -> None:
+def test_a_watch_of_a_join_is_woken_by_rows_of_each_stream(client: Client, tmp_path: Path) -> None:
+    publish(client, 0, 3)
     with Copies(tmp_path / "phone.db") as copies:
-        copies.keep("no", "SELECT count(*) AS n FROM s, e", base_rows=True)
-        copies.keep("yes", "SELECT count(*) AS n FROM s, e")
-        synced = copies.sync(client)
-        assert synced["yes"].status == "changed" and synced["no"].status == "refused"
-        error = synced["no"].error
-        assert isinstance(error, NotComputable) and "(s, e)" in str(error)
-        assert error.detail is not None and "without base_rows" in error.detail.hint
+        text = "SELECT k.a, count(*) AS n FROM s, k WHERE s.b = k.b AND s.a <> 77 GROUP BY k.a"
+        copy = copies.keep("joined", text, base_rows=True)
+        watching = copies.watch(client)
+        assert next(watching)["joined"].rows == 6
+        client.publish("s", [{"a": 77, "b": "x", "c": None}])
+        client.publish("s", [{"a": 7, "b": "x", "c": None}])
+        assert next(watching)["joined"].rows == 1
+        client.publish("k", [{"a": 70, "b": "x"}])
+        assert (change := next(watching)["joined"]).rows == 1 and change.removed == 1
+        assert copy.rows() == client.invoke(copy.handle or b"").rows
+        watching.close()
 
 
 def test_it_is_registered_again_where_the_registration_is_gone(

@@ -108,7 +108,7 @@ def test_what_is_not_there_yet(store: InsideStore, copies: Copies) -> None:
         with pytest.raises(InvalidRequest) as caught:
             store.client.define(statement)
         assert caught.value.detail.reason == reason
-    joined = "SELECT b.id FROM bookings AS b, bookings AS c WHERE b.id = c.id"
+    joined = "SELECT b.id FROM bookings AS b LEFT JOIN bookings AS c ON b.id = c.id"
     handle = store.client.register(joined)
     with pytest.raises(QueryProblem) as refused:
         store.client.invoke(handle, window="RANGE 1 HOUR")

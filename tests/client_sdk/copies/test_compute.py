@@ -17,7 +17,8 @@ from client_sdk import NotComputable, QueryProblem
 from client_sdk.copies._query.base_rows import ROW_ID, Computation, prepare
 from datastem.instants import SECOND, from_micros
 from datastem.schema import StreamSchema
-from querystem.identity import base_query, slides
+from querystem.base_rows import base_query
+from querystem.identity import slides
 from querystem.language import CreateStream, QueryError, bind_query, bind_window, parse_statement
 from querystem.query import Query
 from querystem.refresh import RefreshEvery
@@ -38,7 +39,7 @@ SCALE = Scale(1_700_000_000 * SECOND, SECOND)
 def sent(query: Query, schema: StreamSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as a copy keeps them."""
     names = slides(query) and query.refresh is None
-    outputs = query.outputs if names else base_query(query, schema).outputs
+    outputs = query.outputs if names else base_query(query, [schema]).outputs
     columns = {ROW_ID: pa.array([row["row_id"] for row in rows], pa.int64())}
     for output in outputs:
         values = [evaluate_row(output.expression, row) for row in rows]
@@ -67,7 +68,7 @@ def test_oracle_any_query_over_its_base_rows(case: Any, step: int) -> None:
     schema, rows, sql = case
     now = SCALE.origin + step * SCALE.unit
     query = bind_query(sql, {schema.name: schema}.get)
-    answer = prepare(sql, None, wire(schema), None)
+    answer = prepare(sql, None, [wire(schema)], None)
     assert answer.sync_window == ""
     chosen = naive_rows(query, rows, now, schema.retain)
     got = computed(answer, sent(query, schema, chosen[::-1]), now)
@@ -95,7 +96,7 @@ def test_oracle_as_of_the_last_refresh_point(case: Any, period: int, step: int, 
     now = synced_at + on * SECOND // 2
     arrived = [row for row in rows if row["ts"] <= synced_at]
     try:
-        answer = prepare(sql, None, wire(schema), None)
+        answer = prepare(sql, None, [wire(schema)], None)
     except NotComputable as refused:
         assert "counts rows" in str(refused) and "without base_rows" in refused.hint
         return
@@ -138,21 +139,21 @@ def test_current_rows_of_a_keyed_stream() -> None:
     for now in (SCALE.origin + 8 * SECOND, SCALE.origin + 16 * SECOND, SCALE.origin + SECOND):
         keyed = Keyed(KEYED.key)
         chosen = naive_rows(query, rows, now, None, keyed)
-        got = computed(prepare(sql, {}, wire(KEYED), None), sent(query, KEYED, chosen), now)
+        got = computed(prepare(sql, {}, [wire(KEYED)], None), sent(query, KEYED, chosen), now)
         assert got == naive_answer(query, rows, now, None, keyed)
 
 
 def test_parameters_and_another_window() -> None:
     sql = "SELECT b, count(*) AS n FROM s WHERE a > :least GROUP BY b LIMIT :most RANGE 5 SECONDS"
-    answer = prepare(sql, {"least": 3, "most": 1}, wire(ARRIVALS), "ROWS 7")
+    answer = prepare(sql, {"least": 3, "most": 1}, [wire(ARRIVALS)], "ROWS 7")
     assert answer.sync_window == "ROWS 7"
     columns = {ROW_ID: [1, 2], "ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "b": ["y", "x"]}
     got = answer.answer(pa.table(columns), None)
     assert got.to_pylist() == [{"b": "x", "n": 1}]
     with pytest.raises(QueryProblem, match=":most has no value"):
-        prepare(sql, {"least": 3}, wire(ARRIVALS), None)
+        prepare(sql, {"least": 3}, [wire(ARRIVALS)], None)
     with pytest.raises(QueryProblem) as past:
-        prepare(sql, {"least": 3, "most": 1}, wire(ARRIVALS), "RANGE 2 HOURS")
+        prepare(sql, {"least": 3, "most": 1}, [wire(ARRIVALS)], "RANGE 2 HOURS")
     assert past.value.reason == "WINDOW_PAST_RETENTION"
 
 
@@ -168,18 +169,18 @@ def test_parameters_and_another_window() -> None:
 )
 def test_what_base_rows_do_not_tell_is_refused(schema: StreamSchema, tail: str, why: str) -> None:
     with pytest.raises(NotComputable, match=why) as refused:
-        prepare(f"SELECT count(*) AS n FROM s {tail}", None, wire(schema), None)
+        prepare(f"SELECT count(*) AS n FROM s {tail}", None, [wire(schema)], None)
     assert refused.value.reason == "NOT_COMPUTABLE"
 
 
 def test_columns_of_another_query_are_refused() -> None:
-    bound = prepare("SELECT sum(a) AS n FROM s", None, wire(ARRIVALS), None)
+    bound = prepare("SELECT sum(a) AS n FROM s", None, [wire(ARRIVALS)], None)
     with pytest.raises(ValueError, match="computed from _row_id BIGINT, ts TIMESTAMP, a BIGINT"):
         bound.answer(pa.table({ROW_ID: [1], "b": ["x"]}), None)
 
 
 def test_nothing_at_all_is_an_answer_too() -> None:
-    answer = prepare("SELECT count(*) AS n, sum(a) AS s FROM s", None, wire(EVENTS), None)
+    answer = prepare("SELECT count(*) AS n, sum(a) AS s FROM s", None, [wire(EVENTS)], None)
     empty = pa.schema([(ROW_ID, pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("a", pa.int64())])
     assert answer.answer(empty.empty_table(), None).to_pylist() == [{"n": 0, "s": None}]
 
@@ -189,7 +190,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ModuleNotFoundError, match=r"sqlglot is missing: pip install 'psoup\[offline"
     ):
-        prepare("SELECT count(*) AS n FROM s", None, wire(ARRIVALS), None)
+        prepare("SELECT count(*) AS n FROM s", None, [wire(ARRIVALS)], None)
 
 
 _FRESH = """
@@ -201,7 +202,7 @@ from client_sdk import Column, Stream
 from client_sdk.copies._query.base_rows import prepare
 sql = "CREATE STREAM s (a BIGINT)"
 stream = Stream("s", 1, (Column("a", "BIGINT"),), None, None, timedelta(), 0, None, sql, 0)
-bound = prepare("SELECT a, count(*) AS n FROM s GROUP BY a UNBOUNDED", {}, stream, "")
+bound = prepare("SELECT a, count(*) AS n FROM s GROUP BY a UNBOUNDED", {}, [stream], "")
 values = {column.name: pa.array([7, 7], column.arrow) for column in bound.base_columns}
 print(bound.answer(pa.table({"_row_id": pa.array([1, 2], pa.int64()), **values}), None).to_pylist())
 print([name for name in sys.argv[1].split() if name in sys.modules])

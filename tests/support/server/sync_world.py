@@ -30,7 +30,8 @@ from psoup.server.settings import Settings
 from psoup.store import Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define
-from querystem.identity import base_query, slides
+from querystem.base_rows import base_query
+from querystem.identity import slides
 from querystem.language import CreateStream, bind_query, bind_window, parse_statement
 from querystem.query import Query
 from querystem.refresh import RefreshEvery
@@ -307,7 +308,7 @@ class World(RuleBasedStateMachine):
             not computes or computable(query, table.schema, brought_window)
         )
         if base_rows and not computes and (query.refresh or not slides(query)):
-            query = base_query(query, table.schema)
+            query = base_query(query, [table.schema])
         if brought_window:
             query = query.with_window(bind_window(brought_window, table.schema))
         return Asked(text, query, table, brought_window, base_rows, base_rows and computes)

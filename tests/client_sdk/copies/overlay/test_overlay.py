@@ -263,7 +263,7 @@ def test_a_registration_with_another_text(store: InsideStore, orders: Copies) ->
     [
         (
             "SELECT o.item, p.item AS other FROM orders AS o JOIN orders AS p ON o.id = p.id",
-            "several",
+            "more than the rows of one stream",
         ),
         ("SELECT count(*) AS n FROM orders", "base_rows=True"),
         ("SELECT item FROM orders LIMIT 3", "base_rows=True"),
@@ -276,7 +276,7 @@ def test_a_registration_with_another_text(store: InsideStore, orders: Copies) ->
         ("SELECT text FROM notes ROWS 5 SLIDE 2", "SLIDE"),
         ("SELECT item FROM orders BEGIN ROW 1 END ROW LAST", "row ids"),
         ("SELECT item FROM orders WHERE row_id > 3", "row_id"),
-        ("SELECT item FROM orders WHERE id IN (SELECT id FROM orders)", "several"),
+        ("SELECT item FROM orders WHERE id IN (SELECT id FROM orders)", "rows of one stream"),
     ],
 )
 def test_edits_that_can_t_be_shown(store: InsideStore, copies: Copies, text: str, why: str) -> None:
