@@ -63,8 +63,10 @@ class Altering(Recharge):
         self.run(self.cores[server].appender.submit(proposal))
         for core in self.cores:
             self.run(core.follower.catch_up())
-        table, change = self.tables[name], {word.lower(): seconds * SECOND}
-        table.schema = replace(table.schema, **change)
+        table, micros = self.tables[name], seconds * SECOND
+        before = table.schema
+        is_slack = word == "SLACK"
+        table.schema = replace(before, slack=micros) if is_slack else replace(before, lead=micros)
 
     def ask(self, question: Question, *, computes: bool = False) -> Asked:
         return super().ask(replace(question, refresh=""), computes=computes)
