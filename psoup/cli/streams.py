@@ -50,11 +50,12 @@ def create(connection: Connection, sql: str | None, file: Path | None) -> None:
 @click.option("--file", "-f", type=FILE, help="Read the SQL from a file.")
 @click.pass_obj
 def alter(connection: Connection, sql: str | None, file: Path | None) -> None:
-    """Add a column to a stream, or change how long its rows are kept.
+    """Add a column to a stream, or change how long its rows are kept or how they take NOW.
 
     \b
     psoup stream alter "ALTER STREAM trades ADD COLUMN venue TEXT"
     psoup stream alter "ALTER STREAM trades SET RETAIN 90 DAYS"
+    psoup stream alter "ALTER STREAM trades SET LEAD 10 SECONDS"
     """
     with connection.client() as client:
         altered = client.define(sql_text(sql, file))

@@ -197,6 +197,10 @@ def _alteration(before: StreamSchema, after: StreamSchema) -> str:
         changes.append(f"SET RETAIN {timedelta(microseconds=after.retain)}")
     if before.ahead != after.ahead:
         changes.append(f"SET AHEAD {timedelta(microseconds=after.ahead)}")
+    if before.slack != after.slack:
+        changes.append(f"SET SLACK {timedelta(microseconds=after.slack)}")
+    if before.lead != after.lead and after.lead is not None:
+        changes.append(f"SET LEAD {timedelta(microseconds=after.lead)}")
     return ", ".join(changes)
 
 

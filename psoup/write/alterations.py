@@ -1,4 +1,4 @@
-"""The proposal that alters a stream: its columns, another RETAIN or AHEAD."""
+"""The proposal that alters a stream: its columns, another RETAIN, AHEAD, SLACK or LEAD."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from querystem.language import (
     DropColumn,
     RenameColumn,
     SetAhead,
+    SetLead,
     SetRetain,
+    SetSlack,
     reaches_past,
 )
 from querystem.query_json import read_shape
@@ -85,6 +87,10 @@ class Alter:
                 )
             case SetAhead(ahead):
                 schema = replace(schema, ahead=ahead)
+            case SetSlack(slack):
+                schema = _moving_now(schema, replace(schema, slack=slack), "SLACK")
+            case SetLead(lead):
+                schema = _moving_now(schema, replace(schema, lead=lead), "LEAD")
             case SetRetain(retain, cascade):
                 schema = _retaining(draft, stream, retain)
                 reaching = tuple(_reaching_past(draft, stream, schema))
@@ -158,9 +164,31 @@ def _access_ids(draft: CommitDraft, policies: Sequence[Policy]) -> Iterator[tupl
 def alteration_notes(before: StreamSchema, after: StreamSchema) -> tuple[str, ...]:
     """Return what a person should know about an alteration."""
     columns = tuple(column_notes(before, after))
+    if after.rows_wait and not before.rows_wait:
+        waiting = "rows may wait for NOW from here on, and copies are sent again whole"
+        columns = (*columns, waiting)
     if after.whole_from is None or after.whole_from == before.whole_from:
         return columns
     return (f"rows from {format_instant(after.whole_from)} on are there; older ones are gone",)
+
+
+def _moving_now(before: StreamSchema, after: StreamSchema, word: str) -> StreamSchema:
+    """Return the schema with another SLACK or LEAD, by which later events take NOW. Raise
+    BadRequest if rows of the stream do not take it, or if rows that wait would be no more expected
+    to."""
+    if before.now_is_clock:
+        raise BadRequest(
+            f"NOW of {before.name} is the clock, which {word} does not change",
+            reason="BAD_OPTION",
+            hint="rows take NOW in a stream with ORDERED BY and without CLOCK",
+        )
+    if before.rows_wait and not after.rows_wait:
+        raise BadRequest(
+            f"rows of {before.name} may wait for NOW, so {word} can't be taken away",
+            reason="BAD_OPTION",
+            hint=f"write {word} 1 MICROSECOND",
+        )
+    return after
 
 
 def _retaining(draft: CommitDraft, stream: StreamState, retain: int) -> StreamSchema:

@@ -49,7 +49,9 @@ from querystem.language.statements.alterations import (
     DropColumn,
     RenameColumn,
     SetAhead,
+    SetLead,
     SetRetain,
+    SetSlack,
 )
 from querystem.language.statements.definitions import (
     CreatePolicy,
@@ -116,7 +118,9 @@ __all__ = [
     "QueryError",
     "RefreshProblem",
     "SetAhead",
+    "SetLead",
     "SetRetain",
+    "SetSlack",
     "Span",
     "Statement",
     "SyntaxProblem",

@@ -481,6 +481,52 @@ def test_ahead_holds_from_then_on(server: ServerProcess) -> None:
     assert server.publish("e", table).row_count == 1
 
 
+def test_slack_and_lead_hold_from_then_on(server: ServerProcess) -> None:
+    """With rows that wait, a copy by stream key is made in another way, and comes whole once."""
+    server.define("CREATE STREAM e (id BIGINT, n BIGINT, at TIMESTAMP) KEY (id) ORDERED BY at")
+
+    def publish(second: int, n: int) -> None:
+        at = pa.array([START + second * SECOND], pa.int64()).cast(pa.timestamp("us", "UTC"))
+        server.publish("e", pa.table({"id": [1], "n": [n], "at": at}))
+
+    publish(0, 0)
+    query, copy = server.register("SELECT n FROM e").handle, Copy()
+    recharge(server, query, copy)
+    altered = server.define("ALTER STREAM e SET SLACK 5 SECONDS")
+    assert "copies are sent again whole" in altered.notes[0]
+    publish(4, 1)
+    assert begin_of(recharge(server, query, copy)).reason == pb.SYNC_REASON_RETENTION
+    assert numbers(server) == [0] == [row.values[0] for row in copy.rows.values()]
+    publish(9, 2)
+    recharge(server, query, copy)
+    assert numbers(server) == [1] == [row.values[0] for row in copy.rows.values()]
+    assert not server.define("ALTER STREAM e SET SLACK 1 SECOND").notes
+    publish(10, 3)
+    assert numbers(server) == [2]
+    server.define("ALTER STREAM e SET LEAD 1 MINUTE")
+    request = pb.DescribeStreamRequest(tenant=server.tenant, name="e")
+    text = server.stub.DescribeStream(request).sql
+    assert "SLACK 1 SECOND" in text and "LEAD 1 MINUTE" in text
+    server.define("ALTER STREAM e SET SLACK 0 SECONDS")
+
+
+def test_that_rows_wait_can_t_be_taken_back(server: ServerProcess) -> None:
+    server.define(
+        "CREATE STREAM e (n BIGINT, at TIMESTAMP) ORDERED BY at SLACK 1 SECOND AHEAD 1 DAY"
+    )
+    server.define("CREATE STREAM c (n BIGINT, at TIMESTAMP) ORDERED BY at CLOCK")
+    for text, words in (
+        ("ALTER STREAM e SET SLACK 0 SECONDS", "can't be taken away"),
+        ("ALTER STREAM c SET SLACK 1 SECOND", "is the clock"),
+        ("ALTER STREAM c SET LEAD 1 SECOND", "is the clock"),
+    ):
+        with pytest.raises(grpc.RpcError, match=words) as refused:
+            server.define(text)
+        assert detail(refused.value).reason == "BAD_OPTION"
+    with pytest.raises(grpc.RpcError, match="create another stream"):
+        server.define("ALTER STREAM e SET CLOCK")
+
+
 def test_another_server_learns_of_the_alter(start: Start) -> None:
     first, second = start(), start()
     first.define("CREATE STREAM s (a BIGINT)")

@@ -88,7 +88,8 @@ class CopySubject:
     what changes.
 
     `text` is the position of the event that gave the registration its text, `permission` names the
-    policies that bind the reader. RETAIN of its streams was last changed at `retained_since`.
+    policies that bind the reader. RETAIN of its streams was last changed at `retained_since`,
+    or rows of theirs wait since then.
     """
 
     handle: bytes

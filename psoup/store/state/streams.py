@@ -29,8 +29,8 @@ class StreamState:
 
     A dropped stream stays in the state, so that registrations over it can say why they fail.
     `interest_requests` is the interest in its rows that servers have requested, by predicate.
-    `version` counts its schemas from 1. RETAIN was last changed at the position `retained_since`;
-    START if it never was.
+    `version` counts its schemas from 1. RETAIN was last changed at the position `retained_since`,
+    or rows wait for NOW since then; START if neither.
     """
 
     id: int
@@ -66,6 +66,7 @@ class StreamState:
         """Return the stream with the schema of an event at `position`."""
         before, after = self.schema, event.schema
         same = (before.retain, before.whole_from) == (after.retain, after.whole_from)
+        same = same and before.rows_wait == after.rows_wait
         since = self.retained_since if same else position
         return replace(self, schema=after, version=event.version, retained_since=since)
 

@@ -1,4 +1,4 @@
-"""ALTER STREAM: a column to add, to rename or to drop, another RETAIN or AHEAD."""
+"""ALTER STREAM: a column to add, to rename or to drop, another RETAIN, AHEAD, SLACK or LEAD."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACCEPT_FORMER = 90 * DAY
 
 _FORMS = (
     "write ALTER STREAM name ADD COLUMN column TYPE, RENAME COLUMN column TO name, DROP COLUMN "
-    "column, SET RETAIN duration or SET AHEAD duration"
+    "column, or SET RETAIN, AHEAD, SLACK or LEAD duration"
 )
 _CONSTANT = "a default is a number, 'text', TRUE, FALSE, NULL, DATE '…' or TIMESTAMP '…'"
 
@@ -73,7 +73,21 @@ class SetAhead:
     ahead: int
 
 
-Alteration = AddColumn | RenameColumn | DropColumn | SetRetain | SetAhead
+@dataclass(frozen=True, slots=True)
+class SetSlack:
+    """Another SLACK in microseconds."""
+
+    slack: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetLead:
+    """Another LEAD in microseconds."""
+
+    lead: int
+
+
+Alteration = AddColumn | RenameColumn | DropColumn | SetRetain | SetAhead | SetSlack | SetLead
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +123,29 @@ def parse_alter(
 
 def _set_option(
     reader: TokenReader, check_retain: Callable[[int, Span], None]
-) -> SetRetain | SetAhead:
+) -> SetRetain | SetAhead | SetSlack | SetLead:
     if span := reader.take("RETAIN"):
         retain = read_duration(reader)
         check_retain(retain, span)
         return SetRetain(retain, reader.take("CASCADE") is not None)
     if reader.take("AHEAD"):
         return SetAhead(read_duration(reader))
-    for word in ("SLACK", "LEAD", "CLOCK"):
-        if span := reader.take(word):
-            raise NotYet(f"ALTER STREAM … SET {word}", span, hint=_FORMS)
+    if reader.take("SLACK"):
+        return SetSlack(read_duration(reader))
+    if reader.take("LEAD"):
+        return SetLead(read_duration(reader))
+    if span := reader.take("CLOCK"):
+        raise NotYet(
+            "ALTER STREAM … SET CLOCK",
+            span,
+            hint="create another stream with ORDERED BY … CLOCK, publish the rows to it, and give"
+            " it to the queries with CREATE VIEW or by registering them with replace",
+        )
     raise SyntaxProblem(
-        "only RETAIN and AHEAD can be set", reader.span, hint=_FORMS, reason="BAD_OPTION"
+        "only RETAIN, AHEAD, SLACK and LEAD can be set",
+        reader.span,
+        hint=_FORMS,
+        reason="BAD_OPTION",
     )
 
 
