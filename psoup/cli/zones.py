@@ -26,7 +26,11 @@ def zone() -> None:
 @click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
 @click.pass_obj
 def list_(connection: Connection, as_json_: bool) -> None:
-    """List the zones that the store has rules of, and whether the server's machine has others."""
+    """List the zones that the store has rules of, and whether the server's machine has others.
+
+    \b
+    psoup zone list
+    """
     with connection.client() as client:
         _show(client.zones(), as_json_)
 
@@ -40,6 +44,9 @@ def renew(connection: Connection, names: tuple[str, ...], as_json_: bool) -> Non
 
     Answers are by the new rules from then on. Conditions that compute with the zone are matched
     again, and copies of such queries come whole with their next sync.
+
+    \b
+    psoup zone renew Europe/Madrid America/New_York
     """
     with connection.client() as client:
         renewed = client.zones(renew=names)

@@ -44,7 +44,7 @@ STREAMS = [
     "CREATE STREAM tasks (id BIGINT, due TIMESTAMP, until TIMESTAMP) RETAIN 2 DAYS",
     "CREATE STREAM events (id BIGINT, due TIMESTAMP, at TIMESTAMP) ORDERED BY at AHEAD 10 DAYS",
 ]
-# Copies of these are rows with intervals of visibility.
+# Copies of these are rows, or combinations of rows, with intervals of visibility.
 SLIDING = [
     "SELECT id, due FROM orders WHERE due < NOW AND NOT done",
     "SELECT id, due FROM orders WHERE due > NOW ORDER BY due DESC",
@@ -62,6 +62,7 @@ SLIDING = [
     "SELECT id FROM tasks WHERE due < NOW - INTERVAL '100000000' HOUR",
     "SELECT id, due FROM events WHERE due < NOW",
     "SELECT id FROM events WHERE due > NOW RANGE 1 HOUR",
+    "SELECT t.id, o.due FROM tasks t JOIN orders o ON t.id = o.id WHERE o.due < NOW",
 ]
 # Copies of these are results.
 COMPUTED = [
@@ -76,7 +77,6 @@ COMPUTED = [
     " GROUP BY CASE WHEN due < NOW THEN 'late' ELSE 'early' END",
     "SELECT id, max(due) AS last FROM tasks GROUP BY id HAVING max(due) < NOW",
     "SELECT id FROM tasks ORDER BY CASE WHEN due < NOW THEN 0 ELSE 1 END, id",
-    "SELECT t.id, o.due FROM tasks t JOIN orders o ON t.id = o.id WHERE o.due < NOW",
     "SELECT t.id FROM tasks t JOIN orders o ON t.id = o.id WHERE t.due < NOW OR o.due < NOW",
     "SELECT t.id, o.due FROM tasks t LEFT JOIN orders o ON t.id = o.id AND o.due < NOW"
     " WHERE t.due < NOW",

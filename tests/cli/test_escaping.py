@@ -80,8 +80,8 @@ def test_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     _, _, line = TextFormatter().format(record).split(" ", 2)
     assert line == f"INFO peer {SHOWN}"
     try:
-        raise ValueError("of two\nlines")
-    except ValueError as error:
+        raise OSError("of two\nlines")
+    except OSError as error:
         failed = logging.LogRecord("p", logging.ERROR, "", 1, "x", (), (type(error), error, None))
     assert TextFormatter().format(failed).splitlines()[-1] == "lines"
 

@@ -125,5 +125,5 @@ def test_filters_that_the_store_takes() -> None:
         )
     )
     assert untaken == [IsNull(("v",))]
-    assert reader.conditions == ['"v" = :p0', '"k" < :p1', '"k" IN (:p2, :p3)']
+    assert reader.conditions == ["{v} = :p0", "{k} < :p1", "{k} IN (:p2, :p3)"]
     assert reader.parameters == {"p0": "a", "p1": 3, "p2": 1, "p3": 2}

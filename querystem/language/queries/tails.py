@@ -131,7 +131,8 @@ class Tail:
         self._check_windows(draft, query, windows, legs)
         texts = [self.windows[number] for number in legs]
         query = with_validities(query, [text.schema for text in texts])
-        check_validities(query, texts[0].place.to(texts[-1].place))
+        if texts:
+            check_validities(query, texts[0].place.to(texts[-1].place))
         check_clocks([text.schema for text in texts], query.moving, [text.place for text in texts])
         self._check_triggers(draft, query, [text.schema for text in texts])
         return query
