@@ -20,7 +20,8 @@ from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
 from psoup.server.core import Core
 from psoup.server.settings import Settings
-from psoup.server.wire.describing import registration_messages, status_message
+from psoup.server.wire.describing import registration_messages
+from psoup.server.wire.status import status_message
 from psoup.store import Accept, Data, Entry, Event, Lost, Position, Store
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.streams import Define

@@ -11,14 +11,13 @@ from psoup.server.calls.binding import readable
 from psoup.server.core import Core
 from psoup.server.permission import demand_operator
 from psoup.server.wire.describing import (
-    clock_message,
     page_of,
     registration_messages,
-    status_message,
     stream_message,
     stream_stats,
     view_message,
 )
+from psoup.server.wire.status import clock_message, status_message
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.clock import ConfirmJumps
 

@@ -15,7 +15,7 @@ from psoup.monitoring.exposition import OTHER, BoundedNames
 from psoup.server.admission import Admission
 from psoup.server.core import Core
 from psoup.server.identity.certificates import certificate_end
-from psoup.server.wire.describing import software_version
+from psoup.server.wire.status import software_version
 from psoup.store.layout import FORMAT
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS
 
