@@ -330,9 +330,9 @@ class Copies(Leaving, Closing):
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """Make everything that this thread reads inside the block be of one moment, whatever is
-        synced.
+        synced: each copy is at one position and one NOW.
         """
-        with self._file.reading():
+        with self._file.reading(), self._now.fixed():
             yield
 
     def query(

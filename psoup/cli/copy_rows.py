@@ -28,11 +28,13 @@ from psoup.cli.texts import instant
 
 @dataclass(frozen=True)
 class CopyHeader:
-    """What an answer from a copy is of. `now` is that of the last sync."""
+    """What an answer from a copy is of. `synced_now` is the NOW of the last sync, and `now` that
+    of the rows."""
 
     row_count: int
     columns: tuple[Column, ...]
     now: datetime | None
+    synced_now: datetime | None
     slides: bool
     good_until: datetime | None
     notes: tuple[str, ...]
@@ -84,15 +86,12 @@ def rows(
     psoup copy rows phone.db dear --format csv --output dear.csv
     psoup copy rows phone.db orders --pending
     """
-    with opened(file) as copies:
+    moment = None if now is None else instant(now)
+    with opened(file) as copies, copies.snapshot():
         copy = copies[name]
-        table = copy.to_arrow(
-            None if now is None else instant(now),
-            queued=not stored,
-            rejected=rejected,
-            pending=with_pending,
-        )
-        answer = _answer(copy, table)
+        table = copy.to_arrow(moment, queued=not stored, rejected=rejected, pending=with_pending)
+        answer_now = copy.answer_now(moment, queued=not stored, rejected=rejected)
+        answer = _answer(copy, table, answer_now)
         unsent = copies.queued.rows_for(copy.stream)
         is_shown = copy.edits and not stored
     write_answer(answer, form, _footer)
@@ -105,12 +104,12 @@ def _note_unsent(unsent: int, is_shown: bool, file: Path) -> None:
     note(f"{text}: {counted(unsent, 'row')}; psoup copy sync {file}")
 
 
-def _answer(copy: Copy, table: pa.Table) -> CopyAnswer:
+def _answer(copy: Copy, table: pa.Table, now: datetime | None) -> CopyAnswer:
     state, columns = copy.state, copy.state.columns
     if table.num_columns > len(columns):
         columns = (*columns, Column("_pending", "TEXT"))
     header = CopyHeader(
-        table.num_rows, columns, state.now, state.slides, state.good_until, state.notes
+        table.num_rows, columns, now, state.now, state.slides, state.good_until, state.notes
     )
     return CopyAnswer(header, table)
 
@@ -118,9 +117,10 @@ def _answer(copy: Copy, table: pa.Table) -> CopyAnswer:
 def _footer(header: CopyHeader) -> None:
     moves = "moves with the clock" if header.slides else "stays until the next sync"
     fresh = f" · fresh until {header.good_until}" if header.good_until else ""
-    now = header.now or "no instant yet"
     rows = counted(header.row_count, "row")
-    note(f"{rows} · synced as of {now}, {moves}{fresh}", *header.notes)
+    moved = f" at {header.now}" if header.now != header.synced_now else ""
+    synced = header.synced_now or "no instant yet"
+    note(f"{rows}{moved} · synced as of {synced}, {moves}{fresh}", *header.notes)
 
 
 @click.command()
@@ -140,9 +140,14 @@ def query(file: Path, sql: str, now: str | None, stored: bool, rejected: bool, l
     psoup copy query phone.db "SELECT symbol, max(price) FROM dear GROUP BY symbol"
     psoup copy query phone.db "SELECT * FROM dear JOIN fleet USING (symbol)" --json
     """
-    with opened(file) as copies:
-        moment = None if now is None else instant(now)
+    moment = None if now is None else instant(now)
+    with opened(file) as copies, copies.snapshot():
         result_rows = copies.query(sql, now=moment, queued=not stored, rejected=rejected)
+        instants = {
+            name: copies[name].answer_now(moment, queued=not stored, rejected=rejected)
+            for name in copies
+            if copies[name].synced and name.casefold() in sql.casefold()
+        }
         unsent = copies.queued.rows
         is_shown = not stored and any(copies[name].edits for name in copies)
     if lines:
@@ -150,6 +155,8 @@ def query(file: Path, sql: str, now: str | None, stored: bool, rejected: bool, l
             echo(as_json(row))
     else:
         _show(result_rows)
+    for name, copy_now in instants.items():
+        note(f"{name} at {copy_now or 'no instant yet'}")
     if unsent:
         _note_unsent(unsent, is_shown, file)
 

@@ -268,10 +268,11 @@ def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def write_answer(
     answer: AnswerStream, form: AnswerForm, write_footer: Callable[[Any], None]
 ) -> None:
-    """Write an answer batch by batch; `json` is one document. A table gets a footer."""
+    """Write an answer batch by batch; `json` is one document, with the header. Other forms get a
+    footer on standard error, which has their NOW.
+    """
     if form.name == "table":
         _write_table(answer, form.limit)
-        write_footer(answer.header)
     elif form.name in ("csv", "arrow"):
         _write_binary(answer, form)
     else:
@@ -279,6 +280,8 @@ def write_answer(
             lines = _json_lines(answer) if form.name == "jsonl" else [_document(answer)]
             for line in lines:
                 sink.write(f"{line}\n")
+    if form.name != "json":
+        write_footer(answer.header)
 
 
 def _write_table(answer: AnswerStream, limit: int) -> None:

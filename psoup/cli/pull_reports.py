@@ -54,7 +54,7 @@ def line_of(report: PullReport) -> str:
     """Return the line that describes a pull."""
     parts = [f"{report.at:%Y-%m-%d %H:%M:%SZ}", report.name]
     if report.position:
-        parts += [counted(report.rows, "row"), _change(report)]
+        parts += [f"{counted(report.rows, 'row')} at {_instant(report)}", _change(report)]
         parts.append(f"-> {report.pull.to}" if report.written else f"{report.pull.to} is current")
     else:
         parts.append("failed")
@@ -64,6 +64,10 @@ def line_of(report: PullReport) -> str:
     if report.next_in is not None:
         parts.append(f"next in {show_duration(report.next_in)}")
     return "  ".join(parts)
+
+
+def _instant(report: PullReport) -> str:
+    return "no instant yet" if report.now is None else str(report.now).replace("+00:00", "Z")
 
 
 def _change(report: PullReport) -> str:

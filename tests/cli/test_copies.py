@@ -68,12 +68,28 @@ def test_keep_sync_and_read_without_a_connection(run: Run, file: str, client: Cl
     assert "changed" in first and "whole: FIRST" in first
     assert "unchanged" in run("copy", "sync", file, "dear", "--one-position").stdout
     result = run(*offline("copy", "rows", file, "dear"))
-    assert "200.0" in result.stdout and "1 row · synced as of" in result.stderr
+    assert "200.0" in result.stdout and "1 row at 20" in result.stderr
     lines = run(*offline("copy", "rows", file, "n", "--format", "jsonl")).stdout
     assert json.loads(lines)["n"] == client.ask("SELECT count(*) AS n FROM trades").rows[0]["n"]
     queried = run(*offline("copy", "query", file, "SELECT max(price) AS most FROM dear", "--json"))
     assert json.loads(queried.stdout) == {"most": 200.0}
+    assert "dear at 20" in queried.stderr and "n at 20" not in queried.stderr
     assert "No answer from a store" in run(*offline("copy", "sync", file), code=3).stderr
+
+
+def test_the_now_of_a_copy_is_that_of_its_rows(run: Run, file: str) -> None:
+    run("copy", "keep", file, "dear", "SELECT symbol FROM trades RANGE 1 HOUR")
+    run("copy", "sync", file)
+    rows = ("copy", "rows", file, "dear")
+    document = json.loads(run(*offline(*rows, "--format", "json")).stdout)
+    assert document["now"] > document["synced_now"] and document["row_count"] == 2
+    later = ("--now", "2100-01-01T00:00")
+    document = json.loads(run(*offline(*rows, *later, "--format", "json")).stdout)
+    assert document["now"].startswith("2100-01-01T00:00") and document["rows"] == []
+    shown = run(*offline(*rows, *later, "--format", "csv")).stderr
+    assert "0 rows at 2100-01-01 00:00:00+00:00 · synced as of 20" in shown
+    queried = run(*offline("copy", "query", file, "SELECT count(*) FROM Dear", *later))
+    assert "dear at 2100-01-01 00:00:00+00:00" in queried.stderr
 
 
 def test_verify_tells_what_is_damaged_and_a_sync_repairs_it(run: Run, file: str) -> None:

@@ -112,13 +112,17 @@ def test_an_answer_in_every_format(run: Run, tmp_path: Path) -> None:
     document = json.loads(run("invoke", "all", "--format", "json").stdout)
     assert (document["row_count"], len(document["rows"])) == (3, 3)
     assert document["rows"][0]["at"] == "2026-01-05T09:00:00+00:00"
-    lines = run("invoke", "all", "--format", "jsonl").stdout.splitlines()
+    now = f"3 rows at {document['now'].replace('T', ' ')}"
+    result = run("invoke", "all", "--format", "jsonl")
+    assert now in table.stderr and now in result.stderr
+    lines = result.stdout.splitlines()
     assert [json.loads(line)["symbol"] for line in lines] == ["IBM", "[DEC]", ""]
-    rows = list(csv.reader(run("invoke", "all", "--format", "csv").stdout.splitlines()))
+    result = run("ask", "SELECT * FROM trades", "--format", "csv")
+    rows = list(csv.reader(result.stdout.splitlines()))
     assert rows[0] == ["at", "symbol", "price", "size"]
-    assert rows[2][2] == ""
+    assert rows[2][2] == "" and now in result.stderr
     path = tmp_path / "answer.arrow"
-    run("invoke", "all", "--format", "arrow", "--output", str(path))
+    assert now in run("invoke", "all", "--format", "arrow", "--output", str(path)).stderr
     assert pa.ipc.open_file(path).read_all().num_rows == 3
     run("invoke", "all", "--format", "arrow", code=2)
 

@@ -83,9 +83,9 @@ def test_the_example_runs(address: str, tenant: str, tmp_path: Path) -> None:
     assert "last-trades: registers: SELECT" in terminal.run(f"psoup pull -f {path} --check")
     output = terminal.run(f"psoup pull -f {path} --once")
     assert [line.split("  ")[1:3] for line in output.splitlines()] == [
-        ["dear", "3 rows"],
-        ["by-symbol", "2 rows"],
-        ["last-trades", "5 rows"],
+        ["dear", "3 rows at 2025-11-13 09:10:30Z"],
+        ["by-symbol", "2 rows at 2025-11-13 09:10:30Z"],
+        ["last-trades", "5 rows at 2025-11-13 09:10:30Z"],
     ]
     assert sorted(read_sqlite(tmp_path / "answers.sqlite", "by-symbol")) == [
         ("IBM", 3, 36000),

@@ -155,8 +155,22 @@ class CopyClock:
         self._file = file
         self._clock = clock
         self._latest: dict[tuple[int, bytes], int] = {}
+        # The NOW of each copy that was read inside a snapshot; None outside.
+        self._fixed: dict[tuple[int, bytes], int | None] | None = None
         # When this process read each copy, by its id, as far as that is not in the file.
         self.read_at: dict[int, int] = {}
+
+    @contextmanager
+    def fixed(self) -> Iterator[None]:
+        """Have every copy keep the NOW of its first read inside. The caller must hold the file, so
+        that no other thread reads.
+        """
+        outer = self._fixed
+        self._fixed = {} if outer is None else outer
+        try:
+            yield
+        finally:
+            self._fixed = outer
 
     def now(self, record: Record, instant: datetime | None) -> int | None:
         """Return the NOW at which a copy is read: `instant`, or the present one.
@@ -171,6 +185,14 @@ class CopyClock:
                     f"{record.name} is as of {version.state.now}: rows of {instant} may be gone"
                 )
             return now
+        if self._fixed is None:
+            return self._present(record, version)
+        key = _key(record)
+        if key not in self._fixed:
+            self._fixed[key] = self._present(record, version)
+        return self._fixed[key]
+
+    def _present(self, record: Record, version: Version) -> int | None:
         if not version.shape.slides:
             return version.now
         # The file has the NOW of other processes; `_latest` has what this one has not written yet.

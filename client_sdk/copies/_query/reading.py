@@ -114,6 +114,21 @@ class Copy:
             record = catalog.find(connection, self.name)
             return pending_of(connection, record, self._now.moment(record, None))
 
+    def answer_now(
+        self, now: datetime | None = None, *, queued: bool = True, rejected: bool = False
+    ) -> datetime | None:
+        """Return the NOW of the answer that `to_arrow` and the others read with these options; None
+        if its stream has none yet. Raises NotSynced.
+
+        In a snapshot it is that of the answers that are read there. Own rows with event time may
+        move it.
+        """
+        with self._file.reading() as connection:
+            record = catalog.find(connection, self.name)
+            reading = Reading(self._now.moment(record, now), queued, rejected)
+            with source_at(connection, record, reading) as source:
+                return None if source.now is None else from_micros(source.now)
+
     def to_arrow(
         self,
         now: datetime | None = None,

@@ -198,6 +198,34 @@ def test_a_selection_slides_by_itself(store: InsideStore, trade_copies: Copies) 
     assert trade_copies.sync(store.client)["dear"].removed == 0
 
 
+def test_a_snapshot_has_one_now(store: InsideStore, trade_copies: Copies) -> None:
+    """The row would leave between the two reads."""
+    store.client.publish("trades", [trade("IBM", 184.5)])
+    trade_copies.sync(store.client)
+    synced = store.now()
+    dear, counts = trade_copies["dear"], trade_copies["counts"]
+    store.wait(300)
+    with trade_copies.snapshot():
+        now, before = dear.answer_now(), dear.rows()
+        store.wait(300)
+        with trade_copies.snapshot():
+            assert dear.rows() == before == trade_copies.query("SELECT symbol, price FROM dear")
+        assert dear.answer_now() == now == synced + timedelta(seconds=300)
+        assert len(before) == 1 and counts.answer_now() == synced
+        assert dear.answer_now(store.now()) == store.now() and not dear.rows(store.now())
+    assert not dear.rows() and dear.answer_now() == synced + timedelta(seconds=600)
+
+
+def test_own_rows_with_event_time_move_now(store: InsideStore, copies: Copies) -> None:
+    store.client.define("CREATE STREAM steps (n BIGINT, at TIMESTAMP) ORDERED BY at")
+    copies.keep("steps", "SELECT n FROM steps RANGE 10 MINUTES", edits=True)
+    copies.sync(store.client)
+    assert copies["steps"].answer_now() is None
+    copies.publish("steps", [{"n": 1, "at": store.now()}])
+    assert copies["steps"].answer_now() == store.now()
+    assert copies["steps"].answer_now(queued=False) is None
+
+
 def test_rows_that_leave_at_the_very_instant_of_a_sync(
     store: InsideStore, trade_copies: Copies
 ) -> None:

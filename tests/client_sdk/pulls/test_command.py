@@ -67,16 +67,17 @@ def test_by_key_by_handle_and_by_text(run: Run, place: Place) -> None:
     place.trade(150)
     registered = place.client.register(DEAR, key="dear")
     first = run("dear", "--to", place.folder / "a.csv").stdout
-    assert "  dear  1 row  changed: 1 received, whole (first)  -> " in first
+    row = "1 row at 2025-03-03 09:00:00Z"
+    assert f"  dear  {row}  changed: 1 received, whole (first)  -> " in first
     assert (
-        "  dear  1 row  unchanged: 0 received  "
+        f"  dear  {row}  unchanged: 0 received  "
         in run("dear", "--to", place.folder / "a.csv").stdout
     )
-    assert "  b  1 row  " in run(registered.hex, "--to", place.folder / "b.csv").stdout
+    assert f"  b  {row}  " in run(registered.hex, "--to", place.folder / "b.csv").stdout
     query = "SELECT symbol, price FROM trades WHERE price > :least"
     options = ("--param", "least=100", "--window", "RANGE 1 HOUR", "--name", "my-own")
     assert (
-        "  my-own  1 row  "
+        f"  my-own  {row}  "
         in run("--sql", query, *options, "--to", place.folder / "c", "--format", "jsonl").stdout
     )
     texts = {name: (place.folder / name).read_text() for name in ("a.csv", "b.csv", "c")}
@@ -213,8 +214,8 @@ def test_a_file_and_what_it_would_do(run: Run, place: Place) -> None:
 
     result = run("--file", path, "--once", code=1)
     assert [line.split("  ")[1:3] for line in result.stdout.splitlines()] == [
-        ["dear", "1 row"],
-        ["cheap", "1 row"],
+        ["dear", "1 row at 2025-03-03 09:00:00Z"],
+        ["cheap", "1 row at 2025-03-03 09:00:00Z"],
     ]
     assert "no registration with client key 'nobody'" in result.stderr
     assert run("--file", path, "--once", "--check").stdout.count("schedule  once") == 3
