@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -32,6 +32,7 @@ from psoup.engine.spark.keep_alive import KeepAlive
 from psoup.engine.steps.step import StepMemory, next_stretch, take_step
 from psoup.store.delta.arrivals import Arrivals
 from psoup.store.delta.reading import DataFileGone
+from psoup.store.epochs import StreamMark
 from psoup.store.errors import CorruptStore
 from psoup.store.log.position import Position
 from psoup.store.store import Store
@@ -257,10 +258,10 @@ class Engine:
         stretch = next_stretch(self._store.log.folder, ledger.epoch.log_version, limits)
         before = ledger.epoch.log_version
         if stretch.end > before:
-            rows = _row_count(ledger)
+            marks = ledger.epoch.streams
             with self._metrics.timed("step"), self._traced() as span:
                 take_step(ledger, self._spark, stretch, self._settings, self._memory)
-                rows = _row_count(ledger) - rows
+                rows = _new_rows(marks, ledger.epoch.streams)
                 if span is not None:
                     commits = stretch.end - before
                     span.set_attributes(
@@ -298,6 +299,7 @@ class Engine:
         return False
 
 
-def _row_count(ledger: Ledger) -> int:
-    """Return the rows of all streams that the newest epoch holds."""
-    return sum(mark.high for mark in ledger.epoch.streams.values())
+def _new_rows(before: Mapping[int, StreamMark], after: Mapping[int, StreamMark]) -> int:
+    """Return how many rows a step has added. Streams that it dropped may have no mark any more."""
+    highs = {stream_id: mark.high for stream_id, mark in before.items()}
+    return sum(mark.high - highs.get(stream_id, 0) for stream_id, mark in after.items())

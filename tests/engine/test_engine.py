@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from datastem.instants import HOUR
 from psoup.engine import engine as engine_module
 from psoup.engine.engine import Engine
 from psoup.engine.errors import EngineFailed, SecondEngine
+from psoup.engine.metrics import EngineMetrics
 from psoup.engine.settings import EngineSettings
 from psoup.engine.steps.step import take_step
 from psoup.store import Store
-from tests.support.engine.author import READINGS, Author, above, readings, sensor_is
+from tests.support.engine.author import READINGS, Author, above, readings, sensor_is, timed
 from tests.support.engine.reading import assert_joined, matched, stem_rows
 
 pytestmark = pytest.mark.spark
@@ -23,9 +26,12 @@ pytestmark = pytest.mark.spark
 
 @contextmanager
 def running(
-    store: Store, spark: SparkSession, settings: EngineSettings | None = None
+    store: Store,
+    spark: SparkSession,
+    settings: EngineSettings | None = None,
+    metrics: EngineMetrics | None = None,
 ) -> Iterator[Engine]:
-    engine = Engine(store, spark, settings)
+    engine = Engine(store, spark, settings, metrics=metrics)
     engine.start()
     try:
         yield engine
@@ -72,6 +78,35 @@ def test_a_long_log_is_taken_in_several_steps(
         engine.wait_for(author.state.position)
         assert store.epochs.latest()[1].number >= 3
     assert [row["_row_id"] for row in stem_rows(store, stream)] == list(range(7))
+
+
+class StepRows(EngineMetrics):
+    """The rows of each step."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def end_step(self, rows: int) -> None:
+        self.counts.append(rows)
+
+
+def test_a_step_that_drops_a_stream_counts_its_new_rows(
+    store: Store, author: Author, spark: SparkSession
+) -> None:
+    metrics, eager = StepRows(), EngineSettings(housekeeping=0.0, grace=0.0)
+    brief, other = author.create(timed(HOUR)), author.create(READINGS)
+    at = pa.array([author.state.clock], pa.int64())
+    row = pa.RecordBatch.from_pydict({"sensor": [1], "at": at.view(pa.timestamp("us", "UTC"))})
+    with running(store, spark, eager, metrics) as engine:
+        engine.wait_for(author.publish(brief, row.cast(timed().arrow)))
+        past = author.state.clock + 3 * HOUR
+        engine.wait_for(author.publish_bytes(brief, b"", 0, past, past))
+        engine.wait_idle()
+        assert stem_rows(store, brief) == []
+        # Without files, the stream has no mark in the epoch of this step.
+        author.drop(brief)
+        engine.wait_for(author.publish(other, readings([1, 2], [1.0, 2.0])))
+    assert sum(metrics.counts) == 3 and min(metrics.counts) == 0
 
 
 def test_a_second_engine_is_refused(store: Store, spark: SparkSession) -> None:
