@@ -51,7 +51,8 @@ class CallTrace:
     def end(self, code: str, reason: str) -> None:
         stages = self.stages
         if stages is not None:
-            for name, seconds in stages.seconds.items():
+            # A copy: the call may have been given up while a thread still makes its answer.
+            for name, seconds in stages.seconds.copy().items():
                 began = stages.began[name]
                 self.add_child(name, began, began + round(max(0.0, seconds) * 1e9))
         self._span.set_attribute("psoup.code", code)

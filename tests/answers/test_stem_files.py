@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from datastem.blocks import BLOCK_ROWS, SplitRows
 from datastem.codec import stem_schema
-from datastem.memory import Memory
+from datastem.memory import Holding, Memory
 from datastem.picking import pick_rows
 from datastem.schema import Column, StreamSchema
 from datastem.segments import RowSegment
@@ -242,3 +242,24 @@ def test_a_view_before_a_merge_or_a_trim_picks_what_it_had(
         assert [row["_row_id"] for row in picked(before, requested_ids, ["c1"])] == requested_ids
         after = [row["_row_id"] for row in picked(before.stem.view(), requested_ids, ["c1"])]
         assert after == [id_ for id_ in requested_ids if id_ >= least]
+
+
+class ForgettingMemory(Memory):
+    """A memory in whose `drop` another thread gets its turn, which forgets the files."""
+
+    files: StemFiles
+
+    def drop(self, key: Holding) -> None:
+        super().drop(key)
+        self.files.forget()
+
+
+def test_files_that_another_thread_forgets_keep_their_runs_for_the_reader() -> None:
+    with stored() as stem:
+        memory = ForgettingMemory(1 << 20)
+        memory.files = stem.files = StemFiles(DeltaFolder(stem.root), SCHEMA, memory)
+        for ids in ([0, 1], [2, 3]):
+            stem.write(ids, 1000, bounds=True)
+        before, after = stem.written
+        stem.files.segments([before])
+        assert len(stem.files.segments([after])) == 1

@@ -16,9 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Span
 
 from client_sdk import Client, PsoupError
 from client_sdk.copies import Copies
+from psoup.answers.stages import Stages
+from psoup.server.call_trace import CallTrace
 from psoup.store import Store
 from psoup.tracing import ENDPOINT
 from tests.engine.test_process import ROOT, spawn
@@ -198,6 +202,34 @@ def test_the_sdk_makes_the_parent_of_the_server_span(receiver: Receiver, tmp_pat
         assert define.parent_span_id.hex() not in ("", span_id)
     finally:
         server.stop()
+
+
+class Adding:
+    """A tracing whose spans are dropped. While a call ends, a thread adds a stage to it."""
+
+    shows_sql = False
+
+    def __init__(self) -> None:
+        self.children: list[str] = []
+        self.stages = Stages()
+
+    def begin(self, name: str, metadata: object) -> Span:
+        provider: TracerProvider = TracerProvider()
+        return provider.get_tracer("test").start_span(name)
+
+    def add_child(self, parent: Span, name: str, *_: object) -> None:
+        self.children.append(name)
+        self.stages.add(f"stage {len(self.children)}", 0.0)
+
+
+def test_a_call_ends_while_a_thread_makes_its_answer() -> None:
+    tracing = Adding()
+    trace = CallTrace(tracing, "Invoke", ())  # type: ignore[arg-type]
+    trace.stages = tracing.stages
+    for name in ("plan", "match"):
+        tracing.stages.add(name, 0.0)
+    trace.end("CANCELLED", "")
+    assert tracing.children == ["psoup.plan", "psoup.match"]
 
 
 def test_without_the_variable_there_is_no_trace(

@@ -109,15 +109,15 @@ class StemFiles:
 
     def segments(self, files: Iterable[DataFile]) -> list[RowSegment]:
         """Return the runs of rows in some files. Opens the files that are larger than a block."""
-        # Replaced as a whole: other threads never see it half filled, and removed files leave it.
         before = self._segments
-        self._segments = {
-            file.path: before.get(file.path) or self._read_segments(file) for file in files
-        }
-        for number in {hash(path) for path in before.keys() - self._segments.keys()}:
+        present = {file.path: before.get(file.path) or self._read_segments(file) for file in files}
+        # Replaced as a whole: other threads never see it half filled, and removed files leave it.
+        # From here on only `present` is read, since another thread may replace it again.
+        self._segments = present
+        for number in {hash(path) for path in before.keys() - present.keys()}:
             self._memory.drop((self, number))
             self.evict(number)
-        return [segment for segments in self._segments.values() for segment in segments]
+        return [segment for segments in present.values() for segment in segments]
 
     def forget(self) -> None:
         """Give back the memory."""
