@@ -146,6 +146,11 @@ class TextFormatter(logging.Formatter):
         return trace_of(ei[1]).rstrip("\n") if ei[1] is not None else ""
 
 
+def process_name() -> str:
+    """Return the name of this process in logs and metrics: its machine and its number there."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
 class JsonFormatter(logging.Formatter):
     """Writes records as one object each, in one line."""
 
@@ -158,7 +163,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             "logger": record.name,
             "store": _store_id,
-            "server": f"{socket.gethostname()}/{os.getpid()}",
+            "server": process_name(),
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[0] is not None:

@@ -6,13 +6,14 @@ OTEL_TRACES_SAMPLER. By default the caller decides whether a call is sampled.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from psoup.version import software_version
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -56,7 +57,7 @@ class Tracing:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         name = os.environ.get("OTEL_SERVICE_NAME") or f"psoup-{role}"
-        version = _version()
+        version = software_version()
         resource = Resource.create({"service.name": name, "service.version": version})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -99,13 +100,6 @@ class Tracing:
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(_FLUSH_SECONDS)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("psoup")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def fail(span: Span, reason: str) -> None:

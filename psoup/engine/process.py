@@ -194,7 +194,7 @@ def _grace(text: str) -> float:
 
 
 @contextmanager
-def _metrics(settings: MonitoringSettings | None) -> Iterator[EngineMetrics]:
+def _metrics(settings: MonitoringSettings | None, store_id: str) -> Iterator[EngineMetrics]:
     """Yield what the engine reports to, and let it be read over HTTP if that is asked for."""
     if settings is None:
         yield EngineMetrics()
@@ -203,7 +203,7 @@ def _metrics(settings: MonitoringSettings | None) -> Iterator[EngineMetrics]:
     from psoup.engine.metrics.recording import open_metrics
 
     try:
-        metrics, listener = open_metrics(settings)
+        metrics, listener = open_metrics(settings, store_id)
     except OSError as error:
         raise EngineError(str(error)) from error
     thread = ListenerThread(listener)
@@ -254,7 +254,7 @@ def _run(options: argparse.Namespace, ending: threading.Event, manager: ServiceM
                 if free_store is None:
                     return
                 store = free_store
-            with _metrics(options.monitoring) as metrics:
+            with _metrics(options.monitoring, store.id) as metrics:
                 serve(Engine(store, spark, settings, lock, metrics, tracing), ending, manager)
         finally:
             spark.stop()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psoup.server.wire.status import software_version
+from psoup.version import software_version
 from psoup.web.exchange import JSON, Request, Response
 from psoup.web.gateway import Gateway
 from psoup.web.parameters import VALUE_PREFIX

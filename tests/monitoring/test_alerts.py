@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.support.incidents import RULES, commands_under
+from tests.support.incidents import RULES, commands_under, expression_of
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs/runbook.md").read_text()
@@ -52,6 +52,18 @@ def test_each_heading_has_an_incident() -> None:
 def test_every_metric_that_is_used_is_documented() -> None:
     for text in (RULES, RUNBOOK, *queries()):
         assert metrics_in(text) <= documented(), metrics_in(text) - documented()
+
+
+def test_alerts_and_panels_separate_stores() -> None:
+    """Sources and pulls name no store, and a process that is down says nothing."""
+    for alert in re.findall(r"- alert: (\w+)", RULES):
+        expression = expression_of(alert)
+        apart = re.findall(r"by \(store\b.*?\) group_left \(store\) psoup_store_info", expression)
+        assert apart or alert == "PsoupDown", expression
+    for query in queries():
+        if not re.search("psoup_(source|pull)_", query):
+            assert 'psoup_store_info{store=~"$store"}' in query
+    assert "store" in {variable["name"] for variable in DASHBOARD["templating"]["list"]}
 
 
 def test_every_alert_is_documented_and_tested() -> None:

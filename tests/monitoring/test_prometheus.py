@@ -102,5 +102,13 @@ def check_queries(prometheus: Prometheus) -> None:
     assert len(group["rules"]) == 11
     for rule in group["rules"]:
         assert rule["health"] in ("ok", "unknown"), rule
+    (store,) = {series["metric"]["store"] for series in prometheus.query("psoup_store_info")}
     for query in queries():
-        prometheus.query(query.replace("$__rate_interval", "1m"))
+        query = query.replace("$__rate_interval", "1m")
+        series = prometheus.query(query.replace("$store", store))
+        if "$store" in query:
+            # A rate needs two scrapes and some work.
+            assert series or "rate(" in query, query
+            series = prometheus.query(query.replace("$store", "another"))
+            # Only sources and pulls have no store.
+            assert {s["metric"].get("job") for s in series} <= {"psoup-source", "psoup-pull"}

@@ -177,10 +177,13 @@ def test_each_server_of_a_group_has_a_port_for_metrics(tmp_path: Path) -> None:
     first = free_pair()
     server = ServerProcess(tmp_path / "store", "--servers", "2", "--metrics", f"127.0.0.1:{first}")
     try:
+        names = set()
         for port in (first, first + 1):
-            scrape = scrape_until(f"127.0.0.1:{port}", "psoup_build_info", 1)
+            scrape = scrape_until(f"127.0.0.1:{port}", "psoup_build_info", 1, role="server")
+            names |= set(re.findall(r'^psoup_build_info{.*server="([^"]+)"', scrape.text, re.M))
             assert scrape.value("psoup_engine_up") == 0
             assert readiness(f"127.0.0.1:{port}")[0] == 200
+        assert len(names) == 2
     finally:
         assert server.stop() == 0
 

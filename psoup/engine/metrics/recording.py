@@ -15,8 +15,10 @@ from prometheus_client.registry import Collector
 from psoup.engine.ledger import Ledger
 from psoup.engine.metrics import EngineMetrics
 from psoup.monitoring.exposition import Exposition, new_registry
+from psoup.monitoring.info import ProcessInfo
 from psoup.monitoring.listener import MonitoringListener, PageReply, PageRequest, for_trusted
 from psoup.monitoring.settings import MonitoringSettings
+from psoup.store.layout import FORMAT
 
 _SECONDS_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _ROWS_BUCKETS = tuple(10**power for power in range(9))
@@ -100,9 +102,12 @@ def _tally(name: str, text: str, label: str, counts: Tally[str]) -> Metric:
     return family
 
 
-def open_metrics(settings: MonitoringSettings) -> tuple[RecordedEngineMetrics, MonitoringListener]:
+def open_metrics(
+    settings: MonitoringSettings, store_id: str
+) -> tuple[RecordedEngineMetrics, MonitoringListener]:
     """Return the metrics of an engine, and a listener for them that has its port. Raise OSError."""
     registry = new_registry()
+    registry.register(ProcessInfo("engine", store_id, FORMAT))
     metrics = RecordedEngineMetrics(registry)
 
     async def live(request: PageRequest) -> PageReply:

@@ -15,8 +15,6 @@ from psoup.monitoring.exposition import OTHER, BoundedNames
 from psoup.server.admission import Admission
 from psoup.server.core import Core
 from psoup.server.identity.certificates import certificate_end
-from psoup.server.wire.status import software_version
-from psoup.store.layout import FORMAT
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS
 
 # The name of a gauge, its help, and its value; None leaves it out.
@@ -44,9 +42,6 @@ class ServerGauges(Collector):
         self._clocks = [(server, ahead / SECOND) for server, ahead in others]
 
     def collect(self) -> Iterable[Metric]:
-        labels = {"version": software_version(), "format": str(FORMAT), "role": "server"}
-        yield _labelled("psoup_build_info", "The software.", labels, 1)
-        yield _labelled("psoup_store_info", "The store.", {"store": self._core.store.id}, 1)
         for name, text, value in [*self._values, *self._of_disk(), *self._of_certificate()]:
             if value is not None:
                 yield GaugeMetricFamily(name, text, value)
@@ -147,9 +142,3 @@ class ServerGauges(Collector):
                 times.add_metric([tenant, name], now / SECOND)
         yield rows
         yield times
-
-
-def _labelled(name: str, text: str, labels: dict[str, str], value: float) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=list(labels))
-    family.add_metric(list(labels.values()), value)
-    return family

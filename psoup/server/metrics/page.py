@@ -6,10 +6,12 @@ import asyncio
 import time
 
 from psoup.monitoring.exposition import BoundedNames, Exposition, new_registry
+from psoup.monitoring.info import ProcessInfo
 from psoup.server.admission import Admission
 from psoup.server.core import Core
 from psoup.server.metrics.gauges import ServerGauges
 from psoup.server.metrics.recording import RecordedMetrics
+from psoup.store.layout import FORMAT
 
 _BEAT_SECONDS = 1.0
 
@@ -22,6 +24,7 @@ class MetricsPage(Exposition):
 
     def __init__(self, core: Core, admission: Admission, names: int) -> None:
         registry = new_registry()
+        registry.register(ProcessInfo("server", core.store.id, FORMAT))
         tenants = BoundedNames(names)
         self._metrics = RecordedMetrics(registry, tenants)
         core.metrics = self._metrics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib.metadata import PackageNotFoundError, version
 
 from datastem.instants import SECOND
 from psoup.access.actions import reads_all
@@ -18,6 +17,7 @@ from psoup.store import Hole, State
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, PulseWatch
 from psoup.store.state.quarantine import PREDICATE, QuarantineEntry
 from psoup.v1 import psoup_pb2 as pb
+from psoup.version import software_version
 from psoup.write.clock import ClockGuard
 
 # The registrations that a status names as those with the most work.
@@ -221,11 +221,3 @@ def clock_message(guard: ClockGuard, state: State, acting: Acting) -> pb.ClockSt
         for field in ("server", "jumps", "others"):
             message.ClearField(field)
     return message
-
-
-def software_version() -> str:
-    """Return the version of the installed package, or "unknown" in a bare checkout."""
-    try:
-        return version("psoup")
-    except PackageNotFoundError:
-        return "unknown"
