@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from client_sdk import Client
 from psoup.spark import PsoupDataSource
@@ -56,27 +58,45 @@ def test_write_and_read(session: Any, shared_server: ServerProcess, tenant: str)
 def test_a_stream_of_batches_once_through_restarts(
     session: Any, shared_server: ServerProcess, tenant: str, tmp_path: Path
 ) -> None:
+    def begin(**options: str) -> Any:
+        source = session.readStream.schema("k BIGINT").json(str(tmp_path / "in"))
+        return (
+            psoup(source.writeStream, shared_server, tenant)
+            .option("stream", "s")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .options(**options)
+            .trigger(availableNow=True)
+            .start()
+        )
+
     with Client(shared_server.address, tenant=tenant) as client:
         client.define("CREATE STREAM s (k BIGINT)")
         for turn in range(3):
             session.range(turn * 100, turn * 100 + 100).selectExpr("id AS k").write.mode(
                 "append"
             ).json(str(tmp_path / "in"))
-            source = session.readStream.schema("k BIGINT").json(str(tmp_path / "in"))
-            query = (
-                psoup(source.writeStream, shared_server, tenant)
-                .option("stream", "s")
-                .option("checkpointLocation", str(tmp_path / "checkpoint"))
-                .trigger(availableNow=True)
-                .start()
-            )
-            query.awaitTermination()
+            begin().awaitTermination()
             # As if Spark had died after the commit of the store and before its own.
             commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=_number)
             if turn < 2:
                 commits[-1].unlink()
                 commits[-1].with_name(f".{commits[-1].name}.crc").unlink()
         assert sorted(row["k"] for row in client.ask("SELECT k FROM s")) == list(range(300))
+        (publisher,) = client.publishers(prefix="spark/")
+        # The query reads everything again without its checkpoint, and none of it is lost.
+        shutil.rmtree(tmp_path / "checkpoint")
+        begin().awaitTermination()
+        again = client.ask("SELECT count(*) AS n, count(DISTINCT k) AS k FROM s")
+        assert [dict(row) for row in again] == [{"n": 600, "k": 300}]
+        first, second = (item.name for item in client.publishers(prefix="spark/"))
+        assert publisher.name in (first, second)
+        # With a publisher's name that another checkpoint has used, it fails instead.
+        shutil.rmtree(tmp_path / "checkpoint")
+        begin(publisher="mine").awaitTermination()
+        shutil.rmtree(tmp_path / "checkpoint")
+        with pytest.raises(StreamingQueryException, match="batches of another query"):
+            begin(publisher="mine").awaitTermination()
+        assert client.stream("s").row_count == 900
 
 
 def _number(path: Path) -> int:
