@@ -21,16 +21,17 @@ def window_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
     """Return the notes for those who register a query; `schemas` are those of its legs' streams."""
     notes: list[str] = []
     for leg, schema in zip(query.legs, schemas, strict=True):
-        if _by_last_row(leg.window, schema):
+        window = leg.written_window
+        if _by_last_row(window, schema):
             notes.append(
-                f"{schema.name} has event time, so the present unit of"
-                f" {window_text(leg.window)} is that of its last row; with ORDERED BY"
-                f" {schema.ordered_by} CLOCK it would be that of the clock"
+                f"{schema.name} has event time, so the present unit of {window_text(window)} is"
+                f" that of its last row; with ORDERED BY {schema.labelled.event_time} CLOCK it"
+                " would be that of the clock"
             )
-        instead = _calendar_instead(leg.window)
+        instead = _calendar_instead(window)
         if instead is not None:
             notes.append(
-                f"{window_text(leg.window)} leaves out the first instant of its days and has that"
+                f"{window_text(window)} leaves out the first instant of its days and has that"
                 f" of the next; {window_text(instead)} has whole days"
             )
     return list(dict.fromkeys(notes))
@@ -57,7 +58,8 @@ def now_notes(query: Query, schemas: Sequence[StreamSchema]) -> list[str]:
                 f"rows of {schema.name} leave after {write_duration(schema.retain)} by RETAIN, also"
                 " those that NOW has yet to show"
             )
-        if visibility.ends and leg.window == UNBOUNDED and "ts" in visibility.reads:
+        by_ts = leg.valid is None and leg.window == UNBOUNDED and "ts" in visibility.reads
+        if visibility.ends and by_ts:
             notes.append(
                 f"ts is compared with NOW, and all rows of {schema.name} are looked at: RANGE, or"
                 " BEGIN NOW - … END NOW, holds rows by their ts"

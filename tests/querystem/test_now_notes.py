@@ -1,16 +1,20 @@
-"""Notes about NOW for those who register a query."""
+"""Notes about windows and NOW for those who register a query."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from datastem.schema import StreamSchema
-from querystem.advice import now_notes
+from datastem.schema import Column, StreamSchema
+from datastem.types import TIMESTAMP
+from querystem.advice import now_notes, window_notes
 from querystem.language import CreateStream, bind_query, parse_statement
 
 _STREAMS = (
     "CREATE STREAM tasks (id BIGINT, due TIMESTAMP) RETAIN 2 DAYS",
     "CREATE STREAM orders (id BIGINT, due TIMESTAMP) KEY (id) RETAIN 2 DAYS",
+    "CREATE STREAM shifts (id BIGINT, a TIMESTAMP, b TIMESTAMP) VALID FROM a UNTIL b",
 )
 
 
@@ -36,6 +40,7 @@ SCHEMAS = {schema.name: schema for schema in map(_schema, _STREAMS)}
         ("SELECT o.id FROM orders o JOIN tasks t ON o.id = t.id AND t.due < NOW", []),
         ("SELECT count(*) FROM orders o JOIN tasks t ON o.id = t.id AND t.due < NOW", ["REFRESH"]),
         ("SELECT id FROM tasks WHERE ts > NOW - INTERVAL '1' HOUR", ["RANGE"]),
+        ("SELECT id FROM shifts WHERE ts > NOW - INTERVAL '1' HOUR UNBOUNDED", []),
     ],
 )
 def test_notes(sql: str, words: list[str]) -> None:
@@ -43,3 +48,17 @@ def test_notes(sql: str, words: list[str]) -> None:
     notes = now_notes(query, [SCHEMAS[leg.stream] for leg in query.legs])
     assert len(notes) == len(words)
     assert all(word in note for word, note in zip(words, notes, strict=True))
+
+
+def test_windows_over_validities_are_noted_as_written() -> None:
+    query = bind_query("SELECT id FROM shifts RANGE 1 DAY SLIDE 1 DAY", SCHEMAS.get)
+    (note,) = window_notes(query, [SCHEMAS["shifts"]])
+    assert note.startswith("RANGE 1 DAY SLIDE 1 DAY leaves out")
+
+
+def test_a_note_has_the_present_name_of_a_column() -> None:
+    timed = _schema("CREATE STREAM timed (at TIMESTAMP) ORDERED BY at")
+    renamed = replace(timed, columns=(Column("at", TIMESTAMP, renamed="sold"),))
+    query = bind_query("SELECT sold FROM timed DURING TODAY", {"timed": renamed}.get)
+    (note,) = window_notes(query, [renamed])
+    assert "ORDERED BY sold CLOCK" in note
