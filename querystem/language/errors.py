@@ -103,11 +103,12 @@ class SyntaxProblem(QueryError):
 
 
 class NotYet(SyntaxProblem):
-    """The text uses a part of the language that this version does not have."""
+    """The text uses a part of the language that this version does not have; the hint is how to
+    write it instead."""
 
     default_reason = "NOT_YET"
 
-    def __init__(self, what: str, span: Span | None, *, hint: str = "") -> None:
+    def __init__(self, what: str, span: Span | None, *, hint: str) -> None:
         super().__init__(f"{what}: not yet supported", span, hint=hint)
 
 

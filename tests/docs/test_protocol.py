@@ -51,7 +51,7 @@ def test_the_table_has_the_code_of_every_error(kind: type[Exception]) -> None:
     if kind is Conflict:
         error: Exception = Conflict("log", 1)
     elif issubclass(kind, NotYet):
-        error = NotYet("this", None)
+        error = NotYet("this", None, hint="that")
     elif kind.__name__ == "RowError":
         error = kind("WRONG_TYPE", "x")
     elif kind is TooMuchText:

@@ -163,7 +163,12 @@ class Sources:
         assert leg.as_of is not None
         instant = self.resolved(leg.as_of.instant, node_span(table))
         if uses_now(instant):
-            raise NotYet("a look-up AS OF an instant made from NOW", node_span(table))
+            raise NotYet(
+                "a look-up AS OF an instant made from NOW",
+                node_span(table),
+                hint=f"join with {schema.name} without AS OF: it has the rows that are current at"
+                " NOW",
+            )
         return replace(leg, as_of=replace(leg.as_of, instant=instant)), schema
 
     def _inside(self, items: Sequence[Item]) -> list[ScopeStream]:
