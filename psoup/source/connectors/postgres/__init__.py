@@ -60,12 +60,14 @@ class PostgresConnector:
                 shape = read_shape(cursor, self._table)
         finally:
             connection.close()
-        if self._context.stream.stats is None:
+        stream = self._context.stream
+        # A stream that is yet to be created has no id, and no rows to compare with.
+        if stream.id and stream.stats is None:
             raise BadSettings(
-                f"the source must be able to read all rows of stream {self._context.stream.name}: "
-                "snapshots are compared with them"
+                f"the source must be able to read all rows of stream {stream.name}: snapshots are "
+                "compared with them"
             )
-        return TableMapping(self._context.stream, settings.columns, settings.parse, shape)
+        return TableMapping(stream, settings.columns, settings.parse, shape)
 
     def partitions(self, records: Records) -> list[Partition]:
         return [Partition(f"{self._context.settings.name}/{self._table}", self._open, self._begin)]
