@@ -174,7 +174,7 @@ def _show(folder: Path, json_: bool) -> None:
                     status.stream,
                     f"{len(status.erasure.ids):,}",
                     format_instant(status.erasure.stamp),
-                    "; ".join(status.remaining) or "done",
+                    status.remaining or "done",
                 ]
                 for status in statuses
             ],
@@ -192,7 +192,7 @@ def _form(status: ErasureStatus) -> dict[str, Any]:
         "rows": len(status.erasure.ids),
         "erased": format_instant(status.erasure.stamp),
         "done": status.is_done,
-        "left": list(status.remaining),
+        "left": [status.remaining] if status.remaining else [],
     }
 
 

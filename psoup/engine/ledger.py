@@ -31,7 +31,6 @@ from psoup.store.epochs import Epoch, StreamMark
 from psoup.store.errors import Conflict, Unconfirmed
 from psoup.store.interest import Interests
 from psoup.store.layout import ENGINE_TABLES, REACHED_BOUNDS
-from psoup.store.log.position import Position
 from psoup.store.state.quarantine import COMPOSITE, Quarantine, QuarantineEntry
 from psoup.store.state.state import State
 from psoup.store.store import Store
@@ -57,8 +56,8 @@ def stream_of(name: str) -> int:
 
 class Ledger:
     """The tables as the engine has written them. `tables` has every table's files at the version
-    last committed, stems included; `composites`, `unclosed` and `erased` are those of the next
-    epoch."""
+    last committed, stems included; `composites`, `unclosed`, `erased` and `wiped` are those of
+    the next epoch."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Ledger:
         self.coverage = coverage
         self.composites = dict(epoch.composites)
         self.unclosed = dict(epoch.unclosed)
-        self.erased, self.erased_at = epoch.erased, epoch.erased_at
+        self.erased, self.wiped = epoch.erased, epoch.wiped
         self.histories = Histories(self.store)
         self.interests = Interests()
         self.interests.refresh(state)
@@ -148,13 +147,6 @@ class Ledger:
     def mark_unclosed(self, stream_id: int) -> None:
         """Note that closures of a keyed stream are missing; they are derived again."""
         self.unclosed[stream_id] = self.epoch.number + 1
-
-    def mark_erased(self, position: Position) -> None:
-        """Note that no file of the tables has rows that were erased up to a position."""
-        self.erased = position
-        # The clock of the disk, which also stamps the files that are compared with it.
-        commit = self.store.epochs.folder.commit_path(self.epochs_version)
-        self.erased_at = commit.stat().st_mtime_ns // 1000
 
     def append(self, rows: Mapping[str, pa.Table]) -> None:
         """Write and commit the driver's rows, by table; tables without rows are skipped."""
@@ -237,7 +229,7 @@ class Ledger:
             composites=dict(self.composites),
             unclosed=dict(self.unclosed),
             erased=self.erased,
-            erased_at=self.erased_at,
+            wiped=self.wiped,
         )
         with only_engine():
             self.store.epochs.append(self.epochs_version + 1, epoch)

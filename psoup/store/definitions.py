@@ -226,7 +226,7 @@ _COMMENTS: Mapping[str, Mapping[str, str]] = {
         "composites": "per composite: progress, and versions of its tables",
         "unclosed": "keyed streams whose closures are incomplete, and since which epoch",
         "erased": "position up to which erased rows have left the tables that this epoch names",
-        "erased_at": "when they had; a file that was written before may still have some",
+        "wiped": "position up to which erased rows have left the disk",
     },
 }
 

@@ -64,8 +64,8 @@ class Epoch:
     unclosed: Mapping[int, int] = field(default_factory=dict)
     # The rows that were erased up to this position are in no file that the epoch names.
     erased: Position = START
-    # Files that were last written up to this instant, by the clock of the disk, may have had them.
-    erased_at: int = 0
+    # Those that were erased up to this position are in no file of the store's folder.
+    wiped: Position = START
 
     @property
     def stems(self) -> Mapping[int, StreamMark | CompositeMark]:
@@ -80,7 +80,7 @@ class Epoch:
 
 # Columns whose instants are read as microseconds.
 _MICROSECOND_COLUMNS = frozenset(
-    {"clock", "made_at", "erased_at", "streams", "jumps", "holes", "accepted", "quarantine"}
+    {"clock", "made_at", "streams", "jumps", "holes", "accepted", "quarantine"}
 )
 
 # The fields of a StreamMark that are numbers.
@@ -156,7 +156,7 @@ def _row(epoch: Epoch) -> dict[str, Any]:
         "composites": [mark_row(*id_and_mark) for id_and_mark in epoch.composites.items()],
         "unclosed": list(epoch.unclosed.items()),
         "erased": epoch.erased.packed,
-        "erased_at": epoch.erased_at,
+        "wiped": epoch.wiped.packed,
     }
 
 
@@ -187,7 +187,7 @@ def _epoch(table: pa.Table) -> Epoch:
         composites=dict(read_mark(mark) for mark in row.get("composites") or ()),
         unclosed=dict(row.get("unclosed") or ()),
         erased=Position.unpack(row["erased"]),
-        erased_at=_micros(table, "erased_at"),
+        wiped=Position.unpack(row.get("wiped") or 0),
     )
 
 

@@ -395,7 +395,7 @@ EPOCHS = pa.schema(
         ),
         ("unclosed", pa.map_(pa.int64(), pa.int64())),
         ("erased", pa.int64()),
-        ("erased_at", INSTANT),
+        ("wiped", pa.int64()),
     ]
 )
 

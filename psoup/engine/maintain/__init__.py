@@ -21,6 +21,7 @@ from psoup.engine.maintain.heartbeats import ThinHeartbeats
 from psoup.engine.maintain.merge import Compact, Merge
 from psoup.engine.maintain.retain import Retain, Thin
 from psoup.engine.maintain.scrub import Scrub
+from psoup.engine.maintain.wipe import Wipe
 from psoup.engine.settings import EngineSettings
 
 __all__ = ["Chore", "Maintenance"]
@@ -56,6 +57,7 @@ class Maintenance:
                 Checkpoint(settings),
                 Scrub(settings),
                 Vacuum(settings),
+                Wipe(settings),
             ]
         )
 

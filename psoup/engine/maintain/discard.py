@@ -135,19 +135,20 @@ class Vacuum:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._every
-            self._unnamed = {path: self._unnamed.get(path, now) for path in _unnamed(ledger)}
+            self._unnamed = {path: self._unnamed.get(path, now) for path in unnamed(ledger)}
             if _is_pinned(self._pins, ledger):
                 return False
             due = [path for path, since in self._unnamed.items() if now - since >= self._grace]
             log.debug("deleting %s", due)
             ledger.fence.delete(_drafts_naming(due, ledger.store.log.folder))
             # A server may have committed one of them just before its draft was removed.
-            still_unnamed = set(_unnamed(ledger)) if due else set()
+            still_unnamed = set(unnamed(ledger)) if due else set()
             ledger.fence.delete(path for path in due if path in still_unnamed)
         return False
 
 
-def _unnamed(ledger: Ledger) -> Iterator[Path]:
+def unnamed(ledger: Ledger) -> Iterator[Path]:
+    """Yield the files of the store that no commit names, and drafts of commits."""
     live = {name: set(snapshot.files) for name, snapshot in ledger.tables.items()}
     live["epochs"] = set(ledger.store.epochs.folder.snapshot().files)
     for name, files in live.items():

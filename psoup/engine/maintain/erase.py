@@ -3,7 +3,7 @@
 Commits of the log are never rewritten: they are trimmed once they are consumed. Of stems, closures,
 matches, composites and their joins, files that may have an erased row are read, and written again
 if they have one. The epoch that names none of the old files any more says up to which position
-erased rows are gone. `Vacuum` then deletes the files.
+erased rows are gone. `Vacuum` then deletes the files, and `Wipe` waits for that.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class EraseFromFiles:
         # A damaged file may be restored, and is written again then.
         if self._is_busy() or _has_damaged(ledger) or _has_ended(ledger):
             return False
-        ledger.mark_erased(aim)
+        ledger.erased = aim
         ledger.publish("erase")
         self._clean = set()
         return True
@@ -118,8 +118,12 @@ class EraseFromFiles:
 
 
 def _last_erasure(ledger: Ledger) -> Position | None:
-    """Return the last erasure of rows whose rows may be in the tables; None if there is none."""
-    last = max((e.last for e in ledger.state.erasures.values()), default=ledger.erased)
+    """Return the last erasure whose rows may be in the tables; None if there is none.
+
+    One that names no rows counts, too: old files may have rows that no table has any more.
+    """
+    erasures = ledger.state.erasures.values()
+    last = max((e.records[-1].position for e in erasures), default=ledger.erased)
     return last if last > ledger.erased else None
 
 

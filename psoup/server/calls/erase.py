@@ -116,4 +116,9 @@ def erasure_note(schema: StreamSchema, count: int) -> str:
     """Return what a person should know about an erasure."""
     rows = "1 row is" if count == 1 else f"{count:,} rows are"
     note = f"{rows} erased from answers; `psoup erase --status` says when they are off the disk"
+    if not count:
+        note = (
+            "no row has that value now; old files may have some that were removed before: `psoup "
+            "erase --status` says when those are off the disk"
+        )
     return f"{note}; back-ups still have them"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from psoup.store.backup.erased_keys import KeySearch
 from psoup.store.delta.durable import replace_file
 from psoup.store.errors import BackupFailed
 from psoup.store.log.events import Entry, RowsErased, WriterStarted
@@ -47,6 +50,7 @@ class ErasureList:
                     "rows": event.rows,
                     "digest": event.digest,
                     "salt": event.salt,
+                    "stamp": event.stamp,
                 }
                 for tenant, name, event in self.events
             ],
@@ -70,7 +74,8 @@ class ErasureList:
 
 
 def _event(form: dict[str, Any]) -> tuple[str, str, RowsErased]:
-    event = RowsErased(int(form["stream_id"]), form["rows"], form["digest"], form["salt"])
+    stream_id, stamp = int(form["stream_id"]), int(form["stamp"])
+    event = RowsErased(stream_id, form["rows"], form["digest"], form["salt"], stamp)
     # Raise ValueError for what can't be applied.
     ids_from_text(event.rows)
     bytes.fromhex(event.salt)
@@ -85,7 +90,7 @@ def erasure_list(store: Store) -> ErasureList:
     for record in sorted(records, key=lambda record: record.position):
         stream, salt = state.streams[record.stream_id], state.erased(record.stream_id).salt
         rows = ids_to_text(record.ids)
-        event = RowsErased(record.stream_id, rows, record.digest, salt.hex())
+        event = RowsErased(record.stream_id, rows, record.digest, salt.hex(), record.stamp)
         events.append((stream.tenant, stream.schema.name, event))
     return ErasureList(store.id, tuple(events), state.writers)
 
@@ -97,10 +102,11 @@ def apply_erasures(store: Store, erasures: ErasureList) -> int:
     state = store.last_state(epoch)
     end = store.log.latest_version(epoch.log_version)
     _check_history(store, erasures, state, end)
+    search = KeySearch(store, epoch, state)
     entries: list[Entry] = []
     count = 0
     for tenant, _, event in erasures.events:
-        lacking = _lacking(state, event)
+        lacking = _lacking(state, event, search)
         if lacking is not None:
             position = Position(end + 1, len(entries))
             entry = Entry(position, state.clock, tenant, "", lacking)
@@ -125,15 +131,21 @@ def _check_history(store: Store, erasures: ErasureList, state: State, end: int) 
         )
 
 
-def _lacking(state: State, event: RowsErased) -> RowsErased | None:
-    """Return the part of an erasure that a state lacks; None if it has all of it."""
+def _lacking(state: State, event: RowsErased, search: KeySearch) -> RowsErased | None:
+    """Return the part of an erasure that a state lacks, with all rows of its key; None if it has
+    all of it."""
     stream = state.streams.get(event.stream_id)
     if stream is None or stream.dropped:
         return None
     erasures, ids = state.erased(stream.id), ids_from_text(event.rows)
     ids = ids[: ids.searchsorted(stream.high)]
-    digests = {record.digest for record in erasures.records}
+    # Of a key that was erased before and came back, the state may have an earlier erasure.
+    is_refused = event.digest is None or any(
+        record.digest == event.digest and record.stamp >= event.stamp for record in erasures.records
+    )
+    if event.digest is not None and not is_refused:
+        ids = np.union1d(ids, search.rows(stream.id, event.digest, bytes.fromhex(event.salt)))
     new = ids[~member(ids, erasures.ids)]
-    if not len(new) and (event.digest is None or event.digest in digests):
+    if not len(new) and is_refused:
         return None
-    return RowsErased(stream.id, ids_to_text(new), event.digest, event.salt)
+    return replace(event, rows=ids_to_text(new))

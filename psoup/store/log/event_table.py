@@ -118,8 +118,9 @@ def _columns(event: Event) -> dict[str, Any]:
             return _definition("access_ended", None, **access_body(event))
         case WriterStarted(mark):
             return _definition("writer", None, mark=mark)
-        case RowsErased(stream_id, rows, digest, salt):
-            return _definition("erase", stream_id, rows=rows, digest=digest, salt=salt)
+        case RowsErased(stream_id, rows, digest, salt, stamp):
+            repeated = {"stamp": stamp} if stamp else {}
+            return _definition("erase", stream_id, rows=rows, digest=digest, salt=salt, **repeated)
         case ZoneDefined(rules):
             return _definition("zone", None, **rules.to_json())
         case Denied():

@@ -279,13 +279,15 @@ class RowsErased:
     digest of their stream key under `salt`, in hexadecimal; None in a stream without a key. From
     this position on the rows are in no answer, and no row of the key is accepted for a while.
 
-    Without rows it only refuses the key: the first of two events that erase one.
+    Without rows it only refuses the key: the first of two events that erase one. `stamp` is when
+    that was first said, if a restore repeats it; 0 is the stamp of this event.
     """
 
     stream_id: int
     rows: str
     digest: int | None
     salt: str
+    stamp: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,7 +336,8 @@ class State:
 
     def _erase(self, entry: Entry, event: RowsErased, touched: Touched) -> None:
         ids, salt = ids_from_text(event.rows), bytes.fromhex(event.salt)
-        erasure = Erasure(event.stream_id, entry.position, entry.stamp, ids, event.digest)
+        stamp = event.stamp or entry.stamp
+        erasure = Erasure(event.stream_id, entry.position, stamp, ids, event.digest)
         self.put_erasure(erasure, salt)
         touched.erasures.add((event.stream_id, entry.position))
 
