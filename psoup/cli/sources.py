@@ -18,6 +18,7 @@ from psoup.cli.metrics import metrics_options, metrics_settings, served_metrics
 from psoup.cli.output import SentenceGroup, as_json, counted, echo, grid, note
 from psoup.cli.problems import INTERRUPTED, REFUSED, TERMINATED, complain, fail, source_code
 from psoup.cli.texts import FILE
+from psoup.service_manager import ServiceManager
 from psoup.source.connectors.partition import Context
 from psoup.source.connectors.registry import make_connector
 from psoup.source.errors import SourceAway, SourceError
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
 NAMES = click.argument("names", nargs=-1, metavar="[NAME…]")
 SETTINGS = click.argument("file", type=FILE, metavar="SOURCES.TOML")
+STATUS = click.option(
+    "--status",
+    "status_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default="beside SOURCES.TOML",
+    help="The file in which run notes the state of sources, and status reads it.",
+)
 
 
 @click.group(cls=SentenceGroup)
@@ -67,6 +75,10 @@ def _chosen(
     }
 
 
+def _status_of(file: Path, status_file: Path | None) -> StatusFile:
+    return StatusFile.beside(file) if status_file is None else StatusFile(status_file)
+
+
 def _with_store(settings: SourceSettings, connection: Connection) -> SourceSettings:
     """Return the settings with what the command says about the store and the file does not."""
     store, usual = settings.store, Connection()
@@ -92,6 +104,7 @@ def _with_store(settings: SourceSettings, connection: Connection) -> SourceSetti
     help="Where to begin if the store has no mark of a source.",
 )
 @click.option("--standby", is_flag=True, help="Wait while another process runs a source.")
+@STATUS
 @metrics_options
 @click.pass_obj
 def run(
@@ -100,6 +113,7 @@ def run(
     names: tuple[str, ...],
     start: str,
     standby: bool,
+    status_file: Path | None,
     metrics: str | None,
     metrics_token_file: Path | None,
 ) -> None:
@@ -110,7 +124,8 @@ def run(
     psoup source run sources.toml trades --from latest
     psoup source run sources.toml --metrics 127.0.0.1:9183
     """
-    status = StatusFile.beside(file)
+    status = _status_of(file, status_file)
+    status.notice = note
     sources = _chosen(connection, file, names).values()
     runners = [SourceRunner(settings, status, note, start, standby) for settings in sources]
 
@@ -121,7 +136,9 @@ def run(
 
     settings = metrics_settings(metrics, metrics_token_file)
     with served_metrics(settings, make_metrics) as collector:
-        number, outcome = asyncio.run(_run(runners, status, collector))
+        number, outcome = asyncio.run(
+            _run(runners, status, collector, ServiceManager.of_environment())
+        )
     errors = {name: error for name, error in outcome.items() if error is not None}
     for name, error in errors.items():
         complain(f"{name} stopped: {error}")
@@ -132,13 +149,17 @@ def run(
 
 
 async def _run(
-    runners: list[SourceRunner], status: StatusFile, metrics: SourceMetrics | None
+    runners: list[SourceRunner],
+    status: StatusFile,
+    metrics: SourceMetrics | None,
+    manager: ServiceManager,
 ) -> tuple[int, dict[str, Exception | None]]:
     """Return the number of the signal that ended the run, or 0; and the error of each source."""
     numbers = list[int]()
 
     def stop(number: int) -> None:
         numbers.append(number)
+        manager.stopping()
         for runner in runners:
             runner.stopping.set()
 
@@ -147,7 +168,12 @@ async def _run(
         # Only the main thread handles signals; tests have others.
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, stop, number)
-    tasks = [asyncio.create_task(status.write_regularly())]
+    # A source that waits for its other side, or for the store, has begun as well.
+    manager.ready()
+    tasks = [
+        asyncio.create_task(status.write_regularly()),
+        asyncio.create_task(manager.beat_by_loop()),
+    ]
     if metrics is not None:
         tasks.append(asyncio.create_task(metrics.watch()))
     try:
@@ -194,15 +220,22 @@ def check(connection: Connection, file: Path, names: tuple[str, ...]) -> None:
 @SETTINGS
 @NAMES
 @click.option("--json", "as_json_", is_flag=True, help="Print JSON, for programs.")
+@STATUS
 @click.pass_obj
-def status(connection: Connection, file: Path, names: tuple[str, ...], as_json_: bool) -> None:
+def status(
+    connection: Connection,
+    file: Path,
+    names: tuple[str, ...],
+    as_json_: bool,
+    status_file: Path | None,
+) -> None:
     """Show how far sources have read, how far they are behind, and why one has stopped.
 
     \b
     psoup source status sources.toml
     psoup source status sources.toml trades --json
     """
-    states = StatusFile.beside(file).read()
+    states = _status_of(file, status_file).read()
     rows, document = list[list[str]](), dict[str, Any]()
     for name, settings in _chosen(connection, file, names).items():
         try:

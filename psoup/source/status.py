@@ -1,4 +1,4 @@
-"""The status file beside sources.toml: what a running process reports about its sources."""
+"""The status file, beside sources.toml if not elsewhere: what a process reports of its sources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,17 @@ WRITE_SECONDS = 1.0
 @dataclass
 class StatusFile:
     """The states of sources, and of the feeds of each. It is written at most once a second, and
-    only if something changed.
+    only if something changed. `notice` is called with a line for people if that is impossible.
     """
 
     path: Path
+    notice: Callable[[str], None] = lambda line: None
     _sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     _reports: dict[str, list[Report]] = field(default_factory=dict)
     # Of feeds that are done.
     _bad_rows: Counter[str] = field(default_factory=Counter)
     _changed: bool = True
+    _problem: str = ""
 
     @classmethod
     def beside(cls, settings: Path) -> StatusFile:
@@ -75,7 +78,6 @@ class StatusFile:
         reports = [report for feeds in self._reports.values() for report in feeds]
         if not self._changed and not any(report.changed for report in reports):
             return
-        self._changed = False
         for report in reports:
             report.changed = False
         content = {
@@ -87,9 +89,22 @@ class StatusFile:
                 for name, state in self._sources.items()
             },
         }
+        problem = self._replace(json.dumps(content))
+        # Sources run on without the file; it is tried again with the next look.
+        self._changed = bool(problem)
+        if problem and problem != self._problem:
+            self.notice(f"the status can't be written to {self.path}: {problem}; see --status")
+        self._problem = problem
+
+    def _replace(self, content: str) -> str:
+        """Write the file as a whole; return why that is impossible, or nothing."""
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(content))
-        os.replace(temporary, self.path)
+        try:
+            temporary.write_text(content)
+            os.replace(temporary, self.path)
+        except OSError as error:
+            return error.strerror or type(error).__name__
+        return ""
 
     def read(self) -> dict[str, Any]:
         """Return the states that the last process wrote, by name of the source.

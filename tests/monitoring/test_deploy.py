@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from psoup.cli.sources import run as run_sources
 from psoup.engine.process import make_parser as engine_parser
 from psoup.web.main import make_web_parser
 
@@ -35,6 +36,17 @@ def test_flags_of_server_and_engine_exist(name: str) -> None:
     # Those of Prometheus have a dot.
     used = set(re.findall(r'(?:"|- |psoup (?:server|engine) )(--[a-z][a-z-]+)(?![.a-z-])', text))
     assert used and used <= flags(), used - flags()
+
+
+def test_flags_of_sources_exist() -> None:
+    text = (DEPLOY / "systemd/psoup-source@.service").read_text()
+    (line,) = re.findall(r"^ExecStart=.* source run (.*)$", text, re.M)
+    options = {name for option in run_sources.params for name in option.opts}
+    used = set(re.findall(r"--[a-z-]+", line))
+    assert used and used <= options
+    # The folder of the file is the one that the process may write to.
+    folder = re.findall(r"^StateDirectory=(\S+)$", text, re.M)
+    assert re.findall(r"--status %S/(\S+)/%i\.status", line) == folder
 
 
 def test_every_stage_that_an_image_copies_from_is_built() -> None:

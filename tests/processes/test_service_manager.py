@@ -14,6 +14,7 @@ from psoup.service_manager import ServiceManager
 from psoup.store import Store
 from tests.engine.test_process import spawn
 from tests.support.server.process import ServerProcess
+from tests.support.system.processes import Process
 
 pytestmark = pytest.mark.process
 
@@ -91,6 +92,22 @@ def test_a_group_reports_once_for_all_of_its_servers(manager: NotifySocket, tmp_
     finally:
         server.stop()
     assert manager.is_quiet()
+
+
+def test_sources_report_although_their_store_is_away(manager: NotifySocket, tmp_path: Path) -> None:
+    settings = tmp_path / "sources.toml"
+    settings.write_text(
+        '[defaults]\ntarget = "127.0.0.1:1"\n[sources.f]\nfiles = "*"\nstream = "s"\n'
+    )
+    process = Process(["-m", "psoup.cli", "source", "run", str(settings)], tmp_path / "log")
+    try:
+        assert [manager.next() for _ in range(3)] == ["READY=1", *2 * ["WATCHDOG=1"]]
+        os.kill(process.pid, signal.SIGTERM)
+        assert manager.next(but="WATCHDOG=1") == "STOPPING=1"
+        assert process.wait() == 143
+    finally:
+        if process.alive:
+            process.kill()
 
 
 def test_an_abstract_address_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,34 @@ def test_a_process_that_was_killed(tmp_path: Path) -> None:
     assert status.read()["a"]["state"] == "running"
 
 
+def test_a_folder_that_can_not_be_written_to(tmp_path: Path) -> None:
+    lines = list[str]()
+    status = StatusFile(tmp_path / "none" / "status", lines.append)
+    status.source("a", "running")
+    status.write()
+    status.write()
+    assert len(lines) == 1 and "No such file" in lines[0] and "--status" in lines[0]
+    status.path.parent.mkdir()
+    status.write()
+    assert status.read()["a"]["state"] == "running"
+
+
+@pytest.mark.process
+def test_a_status_file_elsewhere(sources: Sources) -> None:
+    sources.client.define("CREATE STREAM s (k BIGINT)")
+    (sources.folder / "a.csv").write_text("k\n1\n")
+    sources.write('[sources.f]\nfiles = "*.csv"\nstream = "s"\n')
+    file, status = str(sources.file), str(sources.folder / "state" / "f.status")
+    (sources.folder / "state").mkdir()
+    run = sources.start("--status", status)
+    sources.wait_for(lambda: sources.client.stream("s").row_count == 1)
+    assert run.stop() == 143
+    assert not sources.file.with_name("sources.toml.status").exists()
+    arguments = ["source", "status", file, "--json", "--status", status]
+    document = json.loads(CliRunner().invoke(cli, arguments).stdout)
+    assert document["f"]["state"] == "ended"
+
+
 @pytest.mark.process
 def test_files_that_wait_are_shown(sources: Sources) -> None:
     sources.client.define("CREATE STREAM s (k BIGINT)")
