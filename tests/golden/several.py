@@ -105,10 +105,11 @@ def lines() -> list[Line]:
     path = SHARED / "spec" / "golden.jsonl"
     if not path.exists():
         return []
-    return [_line(json.loads(line)) for line in path.read_text().splitlines() if line]
+    return [line_of(json.loads(line)) for line in path.read_text().splitlines() if line]
 
 
-def _line(form: Mapping[str, Any]) -> Line:
+def line_of(form: Mapping[str, Any]) -> Line:
+    """Return the line that is written as `golden.jsonl` has them."""
     auctions = isinstance(form["streams"], str)
     streams = _auctions() if auctions else _streams(form)
     unit, origin = (1, _ORIGIN) if auctions else (SECOND, 0)

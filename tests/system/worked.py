@@ -1,22 +1,45 @@
-"""The worked answers of the papers in one store, each in a tenant of its own, and their comparison
-with another store."""
+"""Worked answers in one store, each in a tenant of its own, and their comparison with another
+store: those here, and those of the papers, if they are beside the repository."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from client_sdk import Client
 from datastem.instants import from_micros
-from tests.golden.several import Line, bag, define_line, lines, publish_span
+from tests.golden.several import Line, bag, define_line, line_of, lines, publish_span
 
 _KEY = "worked"
+_JOIN: Mapping[str, Any] = {
+    "name": "orders and payments within three seconds",
+    "sql": "SELECT o.item FROM placed AS o JOIN paid AS p ON o.item = p.item RANGE 3 SECONDS",
+    "columns": {"placed": ["item"], "paid": ["item"]},
+    "streams": {
+        "placed": [["pen", 1], ["ink", 2], ["pen", 4]],
+        "paid": [["pen", 3], ["ink", 6]],
+    },
+    "at": {"1": [], "3": [["pen"]], "4": [["pen"]], "5": [["pen"]], "6": []},
+}
+_KEYED: Mapping[str, Any] = {
+    "name": "prices that change and end",
+    "sql": "SELECT item, cost FROM price WHERE cost > 3",
+    "columns": {"price": ["item", "cost"]},
+    "keys": {"price": ["item"]},
+    "deletes": {"price": "cost IS NULL"},
+    "streams": {"price": [["pen", 3, 1], ["ink", 5, 2], ["pen", 4, 4], ["ink", None, 6]]},
+    "at": {"1": [], "2": [["ink", 5]], "4": [["ink", 5], ["pen", 4]], "6": [["pen", 4]]},
+}
 
 
 class WorkedAnswers:
     """The examples in the store at `target`; their rows are published piece by piece."""
 
     def __init__(self, target: str, pieces: int) -> None:
-        self._lines = {f"golden-{number}": line for number, line in enumerate(lines())}
+        examples = [line_of(_JOIN), line_of(_KEYED), *lines()]
+        self._lines = {f"golden-{number}": line for number, line in enumerate(examples)}
+        # The answers to compare once all rows are published: also the newest of each.
+        self.answer_count = sum(len(line.answers) + 1 for line in examples)
         # Until which instant the rows of each are published.
         self._until = dict.fromkeys(self._lines, 0)
         self._pieces = {tenant: _cut(line, pieces) for tenant, line in self._lines.items()}
