@@ -99,6 +99,7 @@ from client_sdk._wire.status import (
     StoreStatus,
     StoreZone,
     StoreZones,
+    StreamTime,
 )
 from client_sdk._wire.values import Column
 from client_sdk.copies import (
@@ -248,6 +249,7 @@ __all__ = [
     "StoredMatches",
     "Stream",
     "StreamStats",
+    "StreamTime",
     "Synced",
     "Timeout",
     "Transport",

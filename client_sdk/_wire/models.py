@@ -87,10 +87,10 @@ class Stream:
 
     `retain` is None if rows are kept for ever. `now` is None if the stream has event time and no
     rows yet. `key` has the columns of the stream key: a row replaces the earlier row of its key. It
-    is empty if every row stays a row. `policies` are the statements of its row policies; a caller
-    bound by them sees neither them nor `row_count`, which is 0 then. `stats` come with one stream,
-    not with a list, for callers who may read all of its rows. Rows may have the `dropped` columns
-    still, which are left out.
+    is empty if every row stays a row. With event time NOW is the clock if `by_clock`. `policies`
+    are the statements of its row policies; a caller bound by them sees neither them nor
+    `row_count`, which is 0 then. `stats` come with one stream, not with a list, for callers who may
+    read all of its rows. Rows may have the `dropped` columns still, which are left out.
     """
 
     name: str
@@ -107,6 +107,17 @@ class Stream:
     policies: tuple[str, ...] = ()
     stats: StreamStats | None = None
     dropped: tuple[str, ...] = ()
+    by_clock: bool = False
+
+    @property
+    def event_time(self) -> tuple[str, ...]:
+        """The column with the event time, if there is one."""
+        return (self.ordered_by,) if self.ordered_by else ()
+
+    @property
+    def now_is_clock(self) -> bool:
+        """Whether NOW of the stream is the clock, not as far as its rows have come."""
+        return not self.ordered_by or self.by_clock
 
     @property
     def schema(self) -> pa.Schema:
@@ -134,6 +145,7 @@ class Stream:
             policies=tuple(message.policies),
             stats=StreamStats.from_wire(message.stats) if message.HasField("stats") else None,
             dropped=tuple(message.dropped),
+            by_clock=message.by_clock,
         )
 
 

@@ -34,8 +34,7 @@ def to_table(rows: Rows, stream: Stream) -> pa.Table:
     """
     table = _convert(rows, stream)
     _check_expected(table, stream)
-    has_time = stream.ordered_by is not None and stream.ordered_by in table.column_names
-    times = [(stream.ordered_by or "", null_time)] if has_time else []
+    times = [(name, null_time) for name in stream.event_time if name in table.column_names]
     for name, problem in (*times, *((name, null_key) for name in stream.key)):
         if table.column(name).null_count:
             raise problem(table.column(name).is_null().index(True).as_py(), name)
@@ -171,7 +170,7 @@ def patches(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 def required_columns(stream: Stream) -> set[str]:
     """Return the names of the columns that a delete must have."""
-    return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
+    return {*stream.key, *stream.event_time}
 
 
 def complete_rows(rows: Sequence[Row], stream: Stream) -> tuple[Sequence[Row], tuple[Column, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from client_sdk._wire.access import Quota
+from client_sdk._wire.models import NowLeap
 from client_sdk._wire.values import moment, optional_moment, span
 from psoup.v1 import psoup_pb2 as pb
 
@@ -185,6 +186,22 @@ class RegistrationWork:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamTime:
+    """A stream with event time: `late_rows` came after its NOW had passed their ts, and `last_leap`
+    was the last to take NOW past the clock; None if nothing did."""
+
+    tenant: str
+    stream: str
+    late_rows: int
+    last_leap: NowLeap | None
+
+    @classmethod
+    def from_wire(cls, message: pb.StreamTime) -> StreamTime:
+        leap = NowLeap.from_wire(message.last_leap) if message.HasField("last_leap") else None
+        return cls(message.tenant, message.stream, message.late_rows, leap)
+
+
+@dataclass(frozen=True, slots=True)
 class LostRows:
     """Rows of a stream that were accepted and whose `file` is damaged or gone.
 
@@ -256,6 +273,8 @@ class StoreStatus:
     that are still to be matched and that a window can reach, `rest_rows` those that no window
     reaches, which may never be matched. `quotas` are those of the caller. `top_registrations` are
     those with the most work in the last minute on the server that answers, at most ten.
+    `stream_times` are streams whose NOW was taken past the clock, or that have late rows, at most
+    ten, for those who administer the tenant.
 
     A caller who is no operator sees the part of its own tenant, and 0 for what belongs to the whole
     store. `behind_rows` and `behind` are then about the streams that the caller may read
@@ -288,6 +307,7 @@ class StoreStatus:
     rest_rows: int = 0
     quarantine: tuple[Quarantined, ...] = ()
     top_registrations: tuple[RegistrationWork, ...] = ()
+    stream_times: tuple[StreamTime, ...] = ()
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -320,4 +340,5 @@ class StoreStatus:
             quotas=tuple(map(Quota.from_wire, message.quotas)),
             quarantine=tuple(map(Quarantined.from_wire, message.quarantine)),
             top_registrations=tuple(map(RegistrationWork.from_wire, message.top_registrations)),
+            stream_times=tuple(map(StreamTime.from_wire, message.stream_times)),
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from client_sdk import LostRows, Quarantined, StoreStatus
+from client_sdk import LostRows, Quarantined, StoreStatus, StreamTime
 from psoup.cli.clock import warnings
 from psoup.cli.connection import Connection
 from psoup.cli.output import as_json, counted, echo, grid, note, pair_table
+from psoup.cli.streams import leap_text
 
 _NEVER_RAN = "has never run; answers are computed on the spot"
 
@@ -42,6 +43,8 @@ def status(connection: Connection, as_json_: bool) -> None:
                     for entry in store_status.top_registrations
                 ],
             )
+        for time in store_status.stream_times:
+            note(_stream_time(time))
         for hole in store_status.holes:
             note(_hole(hole))
         for entry in store_status.quarantine:
@@ -116,6 +119,13 @@ def insecure(status: StoreStatus) -> list[str]:
     return [
         f"INSECURE: other machines can connect, and this server has no {' and no '.join(missing)}"
     ]
+
+
+def _stream_time(time: StreamTime) -> str:
+    facts = [] if time.last_leap is None else [leap_text(time.last_leap)]
+    if time.late_rows:
+        facts.append(f"{counted(time.late_rows, 'row')} came after now had passed their ts")
+    return f"stream {time.stream} of {time.tenant}: {'; '.join(facts)}"
 
 
 def _hole(hole: LostRows) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from client_sdk import Column, Function, Stream, View
+from client_sdk import Column, Function, NowLeap, Stream, View
 from psoup.cli.connection import Connection
 from psoup.cli.drops import note_ended
 from psoup.cli.output import SentenceGroup, counted, echo, grid, note
@@ -121,12 +121,16 @@ def _show(description: Stream) -> None:
         )
         if stats.late_rows:
             echo(f"{counted(stats.late_rows, 'row')} came after now had passed their ts")
-        if (leap := stats.last_leap) is not None:
-            publisher = f"publisher {leap.publisher}" if leap.publisher else "a publisher"
-            now, at = leap.now, leap.at
-            echo(f"{publisher} of {leap.owner} took now ahead of the clock, {at}: {now}")
+        if stats.last_leap is not None:
+            echo(leap_text(stats.last_leap))
     for text in (description.sql, *description.policies):
         echo(text)
+
+
+def leap_text(leap: NowLeap) -> str:
+    """Return the sentence about what took NOW of a stream past the clock."""
+    publisher = f"publisher {leap.publisher}" if leap.publisher else "a publisher"
+    return f"{publisher} of {leap.owner} took now ahead of the clock, {leap.at}: {leap.now}"
 
 
 def _type(column: Column) -> str:

@@ -85,7 +85,7 @@ class RowMapping:
     def delete(self, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Row:
         """Return the row that deletes the key of a record."""
         row = self.row(fields, metadata)
-        needed = {*self._stream.key, self._stream.ordered_by}
+        needed = {*self._stream.key, *self._stream.event_time}
         return {name: value if name in needed else None for name, value in row.items()} | {
             OP.name: "delete"
         }

@@ -57,10 +57,11 @@ async def source_stream(
 
 def check_heartbeat(settings: SourceSettings, stream: Stream) -> None:
     """Raise BadSettings for heartbeats into a stream whose NOW is the clock."""
-    if settings.heartbeat_seconds and stream.ordered_by is None:
+    if settings.heartbeat_seconds and stream.now_is_clock:
+        time = "ORDERED BY … CLOCK" if stream.by_clock else "no ORDERED BY"
         raise BadSettings(
-            f"idle_heartbeat: stream {stream.name} has no ORDERED BY, so its NOW is the clock and "
-            "needs no heartbeats; leave it out"
+            f"idle_heartbeat: stream {stream.name} has {time}, so its NOW is the clock and needs "
+            "no heartbeats; leave it out"
         )
 
 

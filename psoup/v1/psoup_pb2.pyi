@@ -185,7 +185,7 @@ class EndedRegistration(_message.Message):
     def __init__(self, handle: _Optional[bytes] = ..., owner: _Optional[str] = ..., client_key: _Optional[str] = ...) -> None: ...
 
 class Stream(_message.Message):
-    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies", "stats", "dropped")
+    __slots__ = ("name", "id", "columns", "ordered_by", "retain", "ahead", "row_count", "now", "sql", "registration_count", "key", "policies", "stats", "dropped", "by_clock")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class Stream(_message.Message):
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    BY_CLOCK_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     columns: _containers.RepeatedCompositeFieldContainer[Column]
@@ -214,7 +215,8 @@ class Stream(_message.Message):
     policies: _containers.RepeatedScalarFieldContainer[str]
     stats: StreamStats
     dropped: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., stats: _Optional[_Union[StreamStats, _Mapping]] = ..., dropped: _Optional[_Iterable[str]] = ...) -> None: ...
+    by_clock: bool
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ordered_by: _Optional[str] = ..., retain: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ahead: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., row_count: _Optional[int] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sql: _Optional[str] = ..., registration_count: _Optional[int] = ..., key: _Optional[_Iterable[str]] = ..., policies: _Optional[_Iterable[str]] = ..., stats: _Optional[_Union[StreamStats, _Mapping]] = ..., dropped: _Optional[_Iterable[str]] = ..., by_clock: _Optional[bool] = ...) -> None: ...
 
 class StreamStats(_message.Message):
     __slots__ = ("log_bytes", "stem_bytes", "match_bytes", "behind_rows", "behind", "late_rows", "last_leap")
@@ -233,6 +235,18 @@ class StreamStats(_message.Message):
     late_rows: int
     last_leap: NowLeap
     def __init__(self, log_bytes: _Optional[int] = ..., stem_bytes: _Optional[int] = ..., match_bytes: _Optional[int] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., late_rows: _Optional[int] = ..., last_leap: _Optional[_Union[NowLeap, _Mapping]] = ...) -> None: ...
+
+class StreamTime(_message.Message):
+    __slots__ = ("tenant", "stream", "late_rows", "last_leap")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    LATE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LAST_LEAP_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    stream: str
+    late_rows: int
+    last_leap: NowLeap
+    def __init__(self, tenant: _Optional[str] = ..., stream: _Optional[str] = ..., late_rows: _Optional[int] = ..., last_leap: _Optional[_Union[NowLeap, _Mapping]] = ...) -> None: ...
 
 class NowLeap(_message.Message):
     __slots__ = ("owner", "publisher", "now", "at")
@@ -1141,7 +1155,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count", "quotas", "rest_rows", "security", "top_registrations", "quarantine")
+    __slots__ = ("store_id", "version", "position", "now", "stream_count", "registration_count", "predicate_count", "epoch", "epoch_at", "behind_rows", "behind", "backfill_rows", "cache_bytes", "cache_limit_bytes", "uptime", "limits", "engine", "clock", "holes", "composite_count", "suspended_count", "quotas", "rest_rows", "security", "top_registrations", "quarantine", "stream_times")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -1168,6 +1182,7 @@ class StatusResponse(_message.Message):
     SECURITY_FIELD_NUMBER: _ClassVar[int]
     TOP_REGISTRATIONS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    STREAM_TIMES_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     version: str
     position: bytes
@@ -1194,7 +1209,8 @@ class StatusResponse(_message.Message):
     security: SecurityStatus
     top_registrations: _containers.RepeatedCompositeFieldContainer[RegistrationWork]
     quarantine: _containers.RepeatedCompositeFieldContainer[Quarantined]
-    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., rest_rows: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ..., top_registrations: _Optional[_Iterable[_Union[RegistrationWork, _Mapping]]] = ..., quarantine: _Optional[_Iterable[_Union[Quarantined, _Mapping]]] = ...) -> None: ...
+    stream_times: _containers.RepeatedCompositeFieldContainer[StreamTime]
+    def __init__(self, store_id: _Optional[str] = ..., version: _Optional[str] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., stream_count: _Optional[int] = ..., registration_count: _Optional[int] = ..., predicate_count: _Optional[int] = ..., epoch: _Optional[int] = ..., epoch_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., behind_rows: _Optional[int] = ..., behind: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., backfill_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_limit_bytes: _Optional[int] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., engine: _Optional[_Union[EngineStatus, _Mapping]] = ..., clock: _Optional[_Union[ClockState, _Mapping]] = ..., holes: _Optional[_Iterable[_Union[Hole, _Mapping]]] = ..., composite_count: _Optional[int] = ..., suspended_count: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., rest_rows: _Optional[int] = ..., security: _Optional[_Union[SecurityStatus, _Mapping]] = ..., top_registrations: _Optional[_Iterable[_Union[RegistrationWork, _Mapping]]] = ..., quarantine: _Optional[_Iterable[_Union[Quarantined, _Mapping]]] = ..., stream_times: _Optional[_Iterable[_Union[StreamTime, _Mapping]]] = ...) -> None: ...
 
 class RegistrationWork(_message.Message):
     __slots__ = ("handle", "tenant", "owner", "client_key", "work", "pieces")

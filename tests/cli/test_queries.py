@@ -344,8 +344,12 @@ def test_registrations_are_chosen_by_stream_and_text() -> None:
 
 def test_status_and_streams_say_what_they_cost() -> None:
     work = pb.RegistrationWork(handle=b"x" * 16, owner="ann", client_key="dear", work=2_500_000)
-    status = pb.StatusResponse(store_id="s", top_registrations=[work])
     leap = pb.NowLeap(owner="ann", publisher="till")
+    times = [
+        pb.StreamTime(tenant="main", stream="visits", late_rows=3, last_leap=leap),
+        pb.StreamTime(tenant="main", stream="meters", late_rows=1),
+    ]
+    status = pb.StatusResponse(store_id="s", top_registrations=[work], stream_times=times)
     stats = pb.StreamStats(log_bytes=1234, behind_rows=5, late_rows=7, last_leap=leap)
     replies = {
         "Status": lambda _: status,
@@ -354,6 +358,9 @@ def test_status_and_streams_say_what_they_cost() -> None:
     connection = Connection(transport=MockTransport(replies))
     shown = CliRunner().invoke(cli, ["status"], obj=connection).output
     assert re.search(r"dear +ann +2\.5", shown)
+    assert "stream visits of main: publisher till of ann took now ahead of the clock" in shown
+    assert "; 3 rows came after now had passed their ts" in shown
+    assert "stream meters of main: 1 row came after now" in shown
     shown = CliRunner().invoke(cli, ["stream", "show", "trades"], obj=connection).output
     assert "log 1,234" in shown and "5 rows not yet in an epoch" in shown
     assert "7 rows came after now" in shown and "publisher till of ann took now" in shown

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datastem.instants import SECOND
 from psoup.errors import BadRequest
 from psoup.server.calls.explain import explain
 from psoup.server.calls.register import register
@@ -21,6 +22,7 @@ from psoup.v1 import psoup_pb2 as pb
 from tests.server.test_epochs import define, rows, running, send
 from tests.support.server.callers import NamedCaller, new_call, open_server
 from tests.support.server.epochs import HandMadeEngine
+from tests.support.server.process import rows_of
 
 # ---- texts
 
@@ -180,6 +182,32 @@ async def test_a_status_names_the_registrations_with_the_most_work(shop: Shop) -
     assert await top(shop.ann) == await top(shop.root) == both
     assert await top(shop.bob) == both[:1]
     assert await top(shop.other) == await top(shop.rea) == []
+
+
+async def test_a_status_names_the_streams_whose_now_was_taken_past_the_clock(shop: Shop) -> None:
+    for name in ("late", "ahead", "both"):
+        await shop.ann.only(
+            "Define", pb.DefineRequest(sql=f"CREATE STREAM {name} (at TIMESTAMP) ORDERED BY at")
+        )
+    clock = (await shop.ann.only("Status", pb.StatusRequest())).now.ToMicroseconds()
+    for stream, seconds in (("both", 30), ("ahead", 20), ("late", -9), ("late", -10), ("both", 5)):
+        at = pb.Value()
+        at.timestamp.FromMicroseconds(clock + seconds * SECOND)
+        request = pb.PublishRequest(stream=stream, publisher=f"p{seconds}", sequence=1)
+        request.rows.CopyFrom(rows_of(["at"], [at]))
+        await shop.ann.only("Publish", request)
+
+    async def times(caller: NamedCaller) -> list[tuple[str, str, int, str]]:
+        status = await caller.only("Status", pb.StatusRequest())
+        return [
+            (time.tenant, time.stream, time.late_rows, time.last_leap.publisher)
+            for time in status.stream_times
+        ]
+
+    # What came after NOW had passed it took NOW nowhere.
+    expected = [("shop", "ahead", 0, "p20"), ("shop", "both", 1, "p30"), ("shop", "late", 1, "")]
+    assert await times(shop.ann) == await times(shop.root) == expected
+    assert await times(shop.rea) == await times(shop.bob) == await times(shop.other) == []
 
 
 # ---- what is counted

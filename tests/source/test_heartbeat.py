@@ -98,6 +98,7 @@ def test_an_idle_source_moves_now_also_after_a_restart(sources: Sources, tmp_pat
     client = sources.client
     client.define("CREATE STREAM s (k BIGINT, at TIMESTAMP) ORDERED BY at")
     client.define("CREATE STREAM clock (k BIGINT)")
+    client.define("CREATE STREAM placed (k BIGINT, at TIMESTAMP) ORDERED BY at CLOCK")
     table = pa.table({"k": [1], "at": pa.array([START], pa.timestamp("us", "UTC"))})
     deltalake.write_deltalake(str(tmp_path / "table"), table)
 
@@ -115,9 +116,10 @@ def test_an_idle_source_moves_now_also_after_a_restart(sources: Sources, tmp_pat
         sources.wait_for(partial(has_come, seconds))
         process.kill()
     assert client.stream("s").row_count == 1
-    write("clock")
-    check = CliRunner().invoke(cli, ["source", "check", str(sources.file)])
-    assert check.exit_code == 2 and "has no ORDERED BY" in check.output, check.output
+    for stream, problem in (("clock", "has no ORDERED BY"), ("placed", "has ORDERED BY … CLOCK")):
+        write(stream)
+        check = CliRunner().invoke(cli, ["source", "check", str(sources.file)])
+        assert check.exit_code == 2 and problem in check.output, check.output
 
 
 @pytest.mark.parametrize(

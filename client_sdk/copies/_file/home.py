@@ -240,6 +240,7 @@ def stream_content(stream: Stream) -> dict[str, Any]:
         "sql": stream.sql,
         "key": list(stream.key),
         "dropped": list(stream.dropped),
+        "by_clock": stream.by_clock,
     }
 
 
@@ -272,6 +273,7 @@ def stream_from(content: dict[str, Any]) -> Stream:
         registration_count=0,
         key=tuple(content["key"]),
         dropped=tuple(content["dropped"]),
+        by_clock=content.get("by_clock", False),
     )
 
 

@@ -21,6 +21,7 @@ from psoup.server.wire.parameters import from_json
 from psoup.server.wire.values import columns_message, from_duration, from_instant, pattern_message
 from psoup.store import Position, Registration, State, StreamState, ViewState
 from psoup.store.state.access import Grant
+from psoup.store.state.streams import Leap
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.drops import Ended
 from psoup.write.leases import LeaseKeeper
@@ -70,12 +71,14 @@ def stream_stats(core: Core, stream: StreamState, acting: Acting) -> pb.StreamSt
         behind=from_duration(age),
         late_rows=stream.late_rows,
     )
-    leap = stream.leap
-    if leap is not None and acting.administers(state):
-        now, at = from_instant(leap.reached), from_instant(leap.stamp)
-        message = pb.NowLeap(owner=leap.owner, publisher=leap.publisher, now=now, at=at)
-        stats.last_leap.CopyFrom(message)
+    if stream.leap is not None and acting.administers(state):
+        stats.last_leap.CopyFrom(leap_message(stream.leap))
     return stats
+
+
+def leap_message(leap: Leap) -> pb.NowLeap:
+    now, at = from_instant(leap.reached), from_instant(leap.stamp)
+    return pb.NowLeap(owner=leap.owner, publisher=leap.publisher, now=now, at=at)
 
 
 def stream_message(
@@ -111,6 +114,7 @@ def _whole_stream(
         sql=stream_sql(schema),
         registration_count=stream.registrations,
         key=schema.labelled.key,
+        by_clock=schema.by_clock,
     )
     if stream.schema.has_former_labels:
         _add_former_labels(message, schema, stream.schema.accepted_labels(view.now))

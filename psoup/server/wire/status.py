@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 
 from datastem.instants import SECOND
@@ -12,15 +13,17 @@ from psoup.answers.replicas.pending import pending_of
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings
+from psoup.server.wire.describing import leap_message
 from psoup.server.wire.values import from_duration, from_instant
-from psoup.store import Hole, State
+from psoup.store import Hole, State, StreamState
 from psoup.store.presence import ENGINE_TIMEOUT_SECONDS, PulseWatch
 from psoup.store.state.quarantine import PREDICATE, QuarantineEntry
 from psoup.v1 import psoup_pb2 as pb
 from psoup.version import software_version
 from psoup.write.clock import ClockGuard
 
-# The registrations that a status names as those with the most work.
+# The registrations that a status names as those with the most work, and the streams that it names
+# for their NOW.
 _MAX_TOP = 10
 
 
@@ -59,6 +62,7 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
     message.top_registrations.extend(_top_registrations(core, acting))
+    message.stream_times.extend(_stream_times(core.follower.state, acting))
     return message if acting.operates else _own_part(core, acting, message)
 
 
@@ -80,6 +84,35 @@ def _top_registrations(core: Core, acting: Acting) -> list[pb.RegistrationWork]:
         for entry in core.recent_work.top(_MAX_TOP, tenant, owner)
         if entry.handle in state.registrations
     ]
+
+
+def _stream_times(state: State, acting: Acting) -> list[pb.StreamTime]:
+    """Return the streams whose NOW was taken past the clock, the last ones first, and then those
+    with the most late rows; of those that the caller administers."""
+    if not (acting.operates or acting.administers(state)):
+        return []
+    streams = (
+        stream
+        for stream in state.streams.values()
+        if stream.leap is not None or stream.late_rows
+        if acting.operates
+        or (stream.tenant == acting.tenant and reads_all(state, stream.id, acting.principal))
+    )
+    return [
+        _stream_time(stream)
+        for stream in heapq.nlargest(
+            _MAX_TOP, streams, key=lambda s: (s.leap.stamp if s.leap else 0, s.late_rows)
+        )
+    ]
+
+
+def _stream_time(stream: StreamState) -> pb.StreamTime:
+    message = pb.StreamTime(
+        tenant=stream.tenant, stream=stream.schema.name, late_rows=stream.late_rows
+    )
+    if stream.leap is not None:
+        message.last_leap.CopyFrom(leap_message(stream.leap))
+    return message
 
 
 _OF_ALL = (

@@ -111,7 +111,7 @@ def column_map(header: Sequence[str], stream: Stream, options: Options) -> dict[
 
 def needed_by_deletes(stream: Stream) -> set[str]:
     """Return the columns that a line with `_op` delete must have."""
-    return {*stream.key, *([stream.ordered_by] if stream.ordered_by else [])}
+    return {*stream.key, *stream.event_time}
 
 
 def _mismatch(stream: Stream, header: Sequence[str], missing: list[str], extra: list[str]) -> str:
@@ -191,9 +191,9 @@ def _problems(
     table: pa.Table, stream: Stream, missing: set[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray, str]]:
     """Yield what the stream does not allow: a column, a mask of the bad rows, and why."""
-    if stream.ordered_by and stream.ordered_by in table.column_names:
-        times = table.column(stream.ordered_by)
-        yield stream.ordered_by, times.is_null(), "the event time can't be NULL"
+    for name in stream.event_time:
+        if name in table.column_names:
+            yield name, table.column(name).is_null(), "the event time can't be NULL"
     for name in stream.key:
         yield name, table.column(name).is_null(), "a column of the stream key can't be NULL"
     if EXPECTED.name in table.column_names:

@@ -102,9 +102,10 @@ class TableMapping:
             raise BadSettings(
                 f"the KEY of {stream.name} must be a primary key or unique index of {shape.name}"
             )
-        if stream.ordered_by and self.sources[stream.ordered_by] not in METADATA:
-            # A delete has only its identity.
-            self._need_full(shape, f"the event time {stream.ordered_by}")
+        for name in stream.event_time:
+            if self.sources[name] not in METADATA:
+                # A delete has only its identity.
+                self._need_full(shape, f"the event time {name}")
         for column in self.columns:
             source = self.sources[column.name]
             if shape.columns[source].is_toasted and source not in self.key_sources:

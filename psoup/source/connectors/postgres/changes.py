@@ -69,7 +69,7 @@ class ChangeMaker:
 
     def _delete(self, fields: Fields, lsn: str, commit_time: str) -> Change:
         stream = self._mapping.stream
-        needed = {*stream.key, stream.ordered_by}
+        needed = {*stream.key, *stream.event_time}
         empty = dict.fromkeys(self._mapping.sources.values()) | dict(fields)
         row = self.row(empty, lsn, commit_time)
         return {name: value if name in needed else None for name, value in row.items()} | {
@@ -80,8 +80,7 @@ class ChangeMaker:
         """Return deletes of keys of the stream, as texts, at a time."""
         stream = self._mapping.stream
         empty: Change = dict.fromkeys(column.name for column in stream.columns)
-        if stream.ordered_by:
-            empty[stream.ordered_by] = commit_time
+        empty.update(dict.fromkeys(stream.event_time, commit_time))
         return [{**empty, **key, OP.name: "delete"} for key in keys]
 
     def chunk(self, changes: Sequence[Change]) -> FileChunk:
