@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -111,6 +112,36 @@ def run(
 
     asyncio.run(feed())
     return report
+
+
+class RestartingReader(ListReader):
+    """A reader that begins again wherever it is opened, as a snapshot does."""
+
+    _has_begun = False
+
+    def poll(self, seconds: float) -> Piece | None:
+        if not self._has_begun:
+            self._has_begun = True
+            return Piece(SCHEMA.empty_table(), mark={"at": 0}, is_restart=True)
+        piece = super().poll(seconds)
+        assert piece is not None
+        return replace(piece, mark={"at": 0}, mark_before=lambda record: {"at": 0})
+
+
+@pytest.mark.parametrize("counted", [{"aside_done": 3}, {"row": 2}, {"row": 2, "aside_done": 1}])
+def test_a_reader_that_begins_again_counts_nothing_of_before(
+    transport: MockTransport, counted: Mark
+) -> None:
+    """Else a bad row among other rows than those of before would be lost."""
+    empty = SCHEMA.empty_table()
+    mark = json.dumps({"at": 0, **counted}).encode()
+    Client(transport=transport).publisher("p").publish("s", empty, mark=mark)
+    reader = RestartingReader([1, -2, 3], [3], {})
+    run(transport, reader, BadRows("aside", "rejected"))
+    assert numbers(transport) == [1, 3]
+    assert [row["raw"] for row in rows(transport, "rejected")] == ["-2"]
+    # What the store counts now is of this try.
+    assert reader.acknowledged[0] == {"at": 0}
 
 
 VALUES = st.lists(st.integers(-3, 20), max_size=30)

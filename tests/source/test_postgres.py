@@ -6,11 +6,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from client_sdk import NotFound
 from tests.source.conftest import Sources
 from tests.support.server.process import ServerProcess
 from tests.support.source.postgresql import PostgresServer, postgres_server
@@ -55,6 +57,12 @@ def postgres(server: PostgresServer, sources: Sources) -> Iterator[Any]:
 
 
 def clean(cursor: Any) -> None:
+    clean_slots(cursor)
+    cursor.execute("DROP TABLE orders")
+
+
+def clean_slots(cursor: Any) -> None:
+    """Drop the slots, as soon as their readers are gone."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -63,7 +71,6 @@ def clean(cursor: Any) -> None:
         except Exception:
             assert time.monotonic() < deadline
             time.sleep(0.2)
-    cursor.execute("DROP TABLE orders")
 
 
 def stored(sources: Sources) -> list[tuple[Any, ...]]:
@@ -124,6 +131,68 @@ def test_a_snapshot_then_every_change(postgres: Any, sources: Sources) -> None:
     sources.start()
     insert(postgres, 5, 8)
     sources.wait_for(lambda: stored(sources) == table(postgres))
+
+
+def test_keys_whose_text_has_several_forms(postgres: Any, sources: Sources) -> None:
+    """The snapshot and the log write the same keys, and a second snapshot deletes none of them."""
+    postgres.execute(
+        "CREATE TABLE visits (code char(4), amount numeric, at timestamp, host inet, note text, "
+        "ok boolean, PRIMARY KEY (code, amount, at, host))"
+    )
+    postgres.execute("ALTER TABLE visits REPLICA IDENTITY FULL")
+    try:
+        follow_visits(postgres, sources)
+    finally:
+        sources.close()
+        postgres.execute("DROP TABLE visits")
+
+
+def follow_visits(postgres: Any, sources: Sources) -> None:
+    columns = "code TEXT, amount DECIMAL(12, 2), at TIMESTAMP, host TEXT, note TEXT, ok BOOLEAN"
+    lines = (
+        'postgres = { dsn_file = "dsn", slot = "psoup_visits", table = "public.visits" }',
+        'stream = "s"',
+        f'create = "CREATE STREAM s ({columns}) KEY (code, amount, at, host)"',
+    )
+    sources.write("\n".join(["[sources.visits]", *lines]))
+
+    def insert(code: str, amount: str, host: str = "10.0.0.1") -> None:
+        postgres.execute(
+            "INSERT INTO visits VALUES (%s, %s, '2026-01-05 09:00:00.5', %s, 'new', true)",
+            (code, amount, host),
+        )
+
+    def visits() -> list[tuple[Any, ...]]:
+        try:
+            rows = sources.client.ask("SELECT code, amount, host, note, ok FROM s")
+        except NotFound:
+            return []
+        return sorted(tuple(row.values()) for row in rows)
+
+    insert("a", "5")
+    insert("b", "5.5", "10.0.0.0/8")
+    insert("gone", "7.00")
+    process = sources.start()
+    rows = [
+        ("a   ", Decimal("5.00"), "10.0.0.1", "new", True),
+        ("b   ", Decimal("5.50"), "10.0.0.0/8", "new", True),
+    ]
+    sources.wait_for(lambda: visits()[:2] == rows)
+    insert("c", "1")
+    postgres.execute("UPDATE visits SET note = NULL, ok = false")
+    rows = [(code, amount, host, None, False) for code, amount, host, *_ in rows]
+    rows += [
+        ("c   ", Decimal("1.00"), "10.0.0.1", None, False),
+        ("gone", Decimal("7.00"), "10.0.0.1", None, False),
+    ]
+    sources.wait_for(lambda: visits() == rows)
+    process.kill()
+    postgres.execute("DELETE FROM visits WHERE code = 'gone'")
+    clean_slots(postgres)
+    sources.start()
+    insert("d", "2")
+    rows[3] = ("d   ", Decimal("2.00"), "10.0.0.1", "new", True)
+    sources.wait_for(lambda: visits() == rows)
 
 
 def test_what_check_refuses(postgres: Any, sources: Sources) -> None:

@@ -144,6 +144,8 @@ class Assembler:
                     if moved:
                         continue
                     return None
+                if self._piece.is_restart:
+                    self._skip = self._aside = 0
             if not moved:
                 moved, deadline = True, time.monotonic() + BATCH_SECONDS
             piece, start = self._piece, self._offset

@@ -58,7 +58,8 @@ class Piece:
 
     `mark` is where to go on after it, None if the next such place comes later. `mark_before`
     returns where to go on at a record of the piece; without it records are counted. `is_last` says
-    that nothing follows.
+    that nothing follows; `is_restart` that the reader begins again, so that what the store's mark
+    counted are not the records that follow.
     """
 
     table: pa.Table
@@ -66,6 +67,7 @@ class Piece:
     mark: Mark | None = None
     mark_before: Callable[[int], Mark] | None = None
     is_last: bool = False
+    is_restart: bool = False
 
     @property
     def records(self) -> int:

@@ -9,7 +9,6 @@ from psoup.source.connectors.partition import Context, Partition, Records
 from psoup.source.connectors.postgres.catalog import TableMapping, quoted, read_shape
 from psoup.source.connectors.postgres.changes import ChangeMaker
 from psoup.source.connectors.postgres.session import connect
-from psoup.source.connectors.postgres.snapshot import quoted_name
 from psoup.source.connectors.postgres.wal import PostgresReader
 from psoup.source.errors import BadSettings
 from psoup.source.feeding.piece import Mark, Piece, decode_mark
@@ -47,10 +46,13 @@ class PostgresConnector:
             raise BadSettings('on_truncate: write "stop" or "delete"')
 
     def _client(self) -> Client:
+        """Return a client that sees what the source has published, whichever server answers."""
         store = self._context.settings.store
-        return Client(
+        client = Client(
             store.target, tenant=store.tenant, owner=store.owner, credentials=store.credentials
         )
+        client.position = self._context.client.position
+        return client
 
     def _mapping(self) -> TableMapping:
         settings = self._context.settings
@@ -80,8 +82,6 @@ class PostgresConnector:
         return decode_mark(text.encode())
 
     def _open(self, mark: Mark) -> PostgresReader:
-        with self._client() as client:
-            has_rows = bool(client.stream(self._context.stream.name).row_count)
         return PostgresReader(
             self._dsn_file,
             self._table,
@@ -89,7 +89,6 @@ class PostgresConnector:
             self._mapping(),
             mark,
             self._client,
-            has_rows,
             self._on_truncate,
             self._slot_most,
         )
@@ -100,13 +99,12 @@ class PostgresConnector:
 
     def sample(self, records: Records) -> Piece | None:
         mapping = self._mapping()
-        sources = list(dict.fromkeys(mapping.sources[column.name] for column in mapping.columns))
-        texts = ", ".join(f"{quoted_name(name)}::text" for name in sources)
+        names, query = mapping.select()
         connection = connect(self._dsn_file)
         try:
             with connection.cursor() as cursor:
-                cursor.execute(f"SELECT {texts} FROM {quoted(self._table)} LIMIT {_SAMPLE_ROWS}")
-                rows = [dict(zip(sources, row, strict=True)) for row in cursor.fetchall()]
+                cursor.execute(f"{query} LIMIT {_SAMPLE_ROWS}")
+                rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         finally:
             connection.close()
         maker = ChangeMaker(mapping)

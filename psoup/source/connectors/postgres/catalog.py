@@ -72,7 +72,20 @@ def read_shape(cursor: Any, table: str) -> TableShape:
 
 def quoted(table: str) -> str:
     """Return the name of a table as SQL writes it."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+    return ".".join(map(quoted_name, table.split(".")))
+
+
+def quoted_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text_expression(name: str, kind: str) -> str:
+    """Return an expression for the text of a column that the log has of it, too."""
+    column = quoted_name(name)
+    if kind == "boolean":
+        return f"{column}::text"
+    # A cast would take the blanks off char(n), and add a netmask to inet.
+    return f"CASE WHEN {column} IS DISTINCT FROM NULL THEN concat({column}) END"
 
 
 class TableMapping:
@@ -93,6 +106,7 @@ class TableMapping:
         parse = frozenset(present_columns(stream, dict.fromkeys(parse, "")))
         self.sources = {c.name: paths.get(c.name) or _source(c, shape) for c in stream.columns}
         self.columns = [c for c in stream.columns if self.sources[c.name] not in METADATA]
+        self._shape = shape
         self.key_sources = [self.sources[name] for name in stream.key]
         for column in self.columns:
             self._check(column, parse, shape)
@@ -129,6 +143,13 @@ class TableMapping:
                 f"{why} needs: ALTER TABLE {shape.name} REPLICA IDENTITY FULL; or leave the column "
                 "out of the stream"
             )
+
+    def select(self) -> tuple[list[str], str]:
+        """Return the mapped columns of the table, and a query of their texts."""
+        names = list(dict.fromkeys(self.sources[column.name] for column in self.columns))
+        columns = self._shape.columns
+        texts = ", ".join(_text_expression(name, columns[name].type) for name in names)
+        return names, f"SELECT {texts} FROM {quoted(self._shape.name)}"
 
     def check_fields(self, fields: Mapping[str, Any]) -> None:
         """Raise PlaceLost if a record lacks a column that is mapped."""

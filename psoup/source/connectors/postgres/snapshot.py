@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 
-from client_sdk import Client
-from psoup.source.connectors.postgres.catalog import TableMapping, quoted
+from client_sdk import Client, Stream
+from psoup.source.connectors.postgres.catalog import TableMapping
 from psoup.source.connectors.postgres.changes import ChangeMaker
 from psoup.source.connectors.postgres.session import connect, first_line
 from psoup.source.errors import PlaceLost, SourceAway
@@ -35,83 +36,64 @@ def create_slot(connection: Any, slot: str) -> tuple[str, str]:
     return lsn, snapshot
 
 
+def snapshot_mark(slot: str) -> Mark:
+    """Return the mark of a snapshot, at whatever row: it can't be continued."""
+    return {"phase": "snapshot", "slot": slot}
+
+
 class TableSnapshot:
-    """Pieces of a table as a slot's snapshot has it, then deletes of what only the stream has.
+    """Pieces of a table as a slot's snapshot has it, all with one mark.
 
     It can't be continued: a source that is interrupted begins again with another slot. Rows that
-    were published are updates to equal values then.
+    were published are updates to equal values then. `time` is that of the rows, which is not before
+    the given one.
     """
 
     def __init__(
-        self, dsn_file: Path, table: str, mapping: TableMapping, slot: str, lsn: str, name: str
+        self, dsn_file: Path, mapping: TableMapping, mark: Mark, lsn: str, name: str, time: str
     ) -> None:
-        self._mapping, self._table, self._slot, self._lsn = mapping, table, slot, lsn
+        self._mapping, self._mark, self._lsn = mapping, mark, lsn
         self._maker = ChangeMaker(mapping)
         self._connection = connect(dsn_file)
         cursor = self._connection.cursor()
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute("SET TRANSACTION SNAPSHOT %s", (name,))
         cursor.execute("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')")
-        self._time = f"{cursor.fetchone()[0]}Z"
+        self.time = max(time, f"{cursor.fetchone()[0]}Z")
 
     def close(self) -> None:
         self._connection.close()
 
-    def pieces(self, client: Client | None) -> Iterator[Piece]:
-        """Yield all rows; with a client, the deletes of keys that the table lacks as well."""
-        count = 0
-        for rows in self._rows():
-            changes = [self._maker.row(row, self._lsn, self._time) for row in rows]
-            count += len(rows)
-            yield self._piece(changes, count)
-        if client is not None:
-            for keys in self._missing(client):
-                deletes = self._maker.deletes(keys, self._time)
-                yield self._piece(deletes, count)
-
-    def _piece(self, changes: list[dict[str, str | None]], count: int) -> Piece:
-        mark: Mark = {"phase": "snapshot", "slot": self._slot, "rows": count}
-        piece = Piece.of(self._maker.chunk(changes), mark, "snapshot, ")
-        # Records are not counted: the next try begins with the first row.
-        return Piece(piece.table, piece.bad, mark, lambda record: mark)
-
-    def _rows(self) -> Iterator[list[dict[str, str | None]]]:
-        sources = list(
-            dict.fromkeys(self._mapping.sources[column.name] for column in self._mapping.columns)
-        )
-        texts = ", ".join(f"{quoted_name(name)}::text" for name in sources)
+    def pieces(self) -> Iterator[Piece]:
+        """Yield all rows."""
+        names, query = self._mapping.select()
         with self._connection.cursor(name="psoup_snapshot") as cursor:
             cursor.itersize = _CHUNK_ROWS
-            cursor.execute(f"SELECT {texts} FROM {quoted(self._table)}")
+            cursor.execute(query)
             while rows := cursor.fetchmany(_CHUNK_ROWS):
-                yield [dict(zip(sources, row, strict=True)) for row in rows]
-
-    def _missing(self, client: Client) -> Iterator[list[dict[str, str]]]:
-        """Yield keys of the stream that the table does not have, page by page."""
-        for keys in current_keys(client, self._mapping):
-            present = self._present(keys)
-            if missing := [key for key in keys if tuple(key.values()) not in present]:
-                yield missing
-
-    def _present(self, keys: Sequence[dict[str, str]]) -> set[tuple[str, ...]]:
-        names = ", ".join(f"{quoted_name(name)}::text" for name in self._mapping.key_sources)
-        with self._connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT {names} FROM {quoted(self._table)} WHERE ({names}) IN %s",
-                (tuple(tuple(key.values()) for key in keys),),
-            )
-            return set(cursor.fetchall())
+                fields = (dict(zip(names, row, strict=True)) for row in rows)
+                changes = [self._maker.row(row, self._lsn, self.time) for row in fields]
+                # The place has the position, by which the tries of a snapshot differ.
+                piece = Piece.of(self._maker.chunk(changes), where=f"snapshot {self._lsn}, ")
+                yield Piece(piece.table, piece.bad, self._mark, lambda record: self._mark)
 
 
-def current_keys(client: Client, mapping: TableMapping) -> Iterator[list[dict[str, str]]]:
-    """Yield the keys of a stream's current rows, as texts of PostgreSQL, page by page."""
-    stream = mapping.stream
+def last_row_id(client: Client, stream: Stream) -> int | None:
+    """Return the greatest row id of a stream's current rows; None if there are none."""
+    (row,) = client.ask(f'SELECT max(row_id) AS last FROM "{stream.name}" UNBOUNDED')
+    last: int | None = row["last"]
+    return last
+
+
+def current_keys(client: Client, stream: Stream, last: int) -> Iterator[list[dict[str, str]]]:
+    """Yield the keys of a stream's current rows up to a row id as texts, page by page."""
     names = ", ".join(f'"{name}"' for name in stream.key)
-    with client.ask_stream(f"SELECT {names} FROM {stream.name} UNBOUNDED") as answer:
+    text = f'SELECT {names} FROM "{stream.name}" WHERE row_id <= :last UNBOUNDED'
+    with client.ask_stream(text, parameters={"last": last}) as answer:
         page = list[dict[str, str]]()
         for batch in answer:
             for row in batch.to_pylist():
-                page.append({name: _pg_text(value) for name, value in row.items()})
+                page.append({name: _text(value) for name, value in row.items()})
                 if len(page) == _PAGE_KEYS:
                     yield page
                     page = []
@@ -119,17 +101,7 @@ def current_keys(client: Client, mapping: TableMapping) -> Iterator[list[dict[st
             yield page
 
 
-def _pg_text(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if hasattr(value, "isoformat") and hasattr(value, "hour"):
-        text: str = value.isoformat(sep=" ")
-        # PostgreSQL writes the fewest digits: 09:00:00.25+00.
-        head, _, zone = text.partition("+")
-        head = head.rstrip("0") if "." in head else head
-        return f"{head}+{zone[:2]}" if zone else head
-    return str(value)
-
-
-def quoted_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return value.isoformat(sep=" ") if isinstance(value, datetime) else str(value)

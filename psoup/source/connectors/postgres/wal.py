@@ -14,7 +14,13 @@ from client_sdk import Client
 from psoup.source.connectors.postgres.catalog import TableMapping
 from psoup.source.connectors.postgres.changes import Change, ChangeMaker, decode
 from psoup.source.connectors.postgres.session import connect, first_line, lsn_text, parse_lsn
-from psoup.source.connectors.postgres.snapshot import TableSnapshot, create_slot, current_keys
+from psoup.source.connectors.postgres.snapshot import (
+    TableSnapshot,
+    create_slot,
+    current_keys,
+    last_row_id,
+    snapshot_mark,
+)
 from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.piece import Mark, Piece
 
@@ -41,7 +47,6 @@ class PostgresReader:
         mapping: TableMapping,
         mark: Mark,
         make_client: Callable[[], Client],
-        has_rows: bool,
         on_truncate: str,
         slot_most: int | None,
     ) -> None:
@@ -65,7 +70,7 @@ class PostgresReader:
             if mark.get("phase") == "wal":
                 self._begin_wal(mark)
             else:
-                self._begin_snapshot(mark, has_rows)
+                self._begin_snapshot(mark)
         except BaseException:
             self.close()
             raise
@@ -82,42 +87,60 @@ class PostgresReader:
 
     # ---- the snapshot
 
-    def _begin_snapshot(self, mark: Mark, has_rows: bool) -> None:
+    def _begin_snapshot(self, mark: Mark) -> None:
         if mark.get("slot") != self._slot and self._has_slot():
             raise PlaceLost(
                 f"slot {self._slot} is there, and the store has no mark of it: take another name, "
                 f"or SELECT pg_drop_replication_slot('{self._slot}')"
             )
-        client = self._make_client() if has_rows or mark else None
-        self._pieces = self._snapshot_pieces(client)
+        begin = {**snapshot_mark(self._slot), "attempt": int(mark.get("attempt", 0)) + 1}
+        self._pieces = self._snapshot_pieces(begin | ({"time": self._time} if self._time else {}))
 
     def _has_slot(self) -> bool:
         text = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
         return self._query(text, self._slot) is not None
 
-    def _snapshot_pieces(self, client: Client | None) -> Iterator[Piece]:
-        empty = self._mapping.stream.schema.empty_table()
-        begin = {"phase": "snapshot", "slot": self._slot, "rows": 0}
+    def _snapshot_pieces(self, begin: Mark) -> Iterator[Piece]:
         # The store has to know of the slot before it is there: a kill begins again.
-        yield Piece(empty, mark=begin)
-        while self._acknowledged != begin:
-            time.sleep(0.01)
-            yield Piece(empty, mark=begin)
-        try:
-            if self._has_slot():
-                # Of a snapshot that was interrupted, and is gone.
-                self._query("SELECT pg_drop_replication_slot(%s)", self._slot)
-            lsn, name = create_slot(self._replication, self._slot)
-            self._snapshot = TableSnapshot(
-                self._dsn_file, self._table, self._mapping, self._slot, lsn, name
-            )
-            yield from self._snapshot.pieces(client)
-            self._snapshot.close()
-        finally:
-            if client is not None:
-                client.close()
-        yield Piece(empty, mark={"phase": "wal", "slot": self._slot, "lsn": lsn})
+        yield Piece(self._empty, mark=begin, is_restart=True)
+        yield from self._until_acknowledged(begin)
+        with self._make_client() as client:
+            last = last_row_id(client, self._mapping.stream)
+        if self._has_slot():
+            # Of a snapshot that was interrupted, and is gone.
+            self._query("SELECT pg_drop_replication_slot(%s)", self._slot)
+        lsn, name = create_slot(self._replication, self._slot)
+        self._snapshot = TableSnapshot(self._dsn_file, self._mapping, begin, lsn, name, self._time)
+        # A transaction after the snapshot may have committed before its rows were read.
+        self._time = self._snapshot.time
+        yield from self._snapshot.pieces()
+        self._snapshot.close()
+        if last is not None:
+            # Rows from before that the snapshot has not replaced are not in the table any more.
+            mark = {**begin, "is_read": True}
+            yield from self._until_acknowledged(mark)
+            yield from self._deletes(mark, last)
+        yield Piece(self._empty, mark=self._mark(parse_lsn(lsn)))
         self._start(parse_lsn(lsn))
+
+    @property
+    def _empty(self) -> Any:
+        return self._mapping.stream.schema.empty_table()
+
+    def _until_acknowledged(self, mark: Mark) -> Iterator[Piece]:
+        """Yield pieces without rows until the store has everything before the mark."""
+        yield Piece(self._empty, mark=mark)
+        while self._acknowledged != mark:
+            time.sleep(0.01)
+            yield Piece(self._empty, mark=mark)
+
+    def _deletes(self, mark: Mark, last: int) -> Iterator[Piece]:
+        """Yield deletes of the stream's keys up to a row id. The store has all rows before."""
+        with self._make_client() as client:
+            for keys in current_keys(client, self._mapping.stream, last):
+                deletes = self._maker.deletes(keys, self._time)
+                chunk = self._maker.chunk(deletes)
+                yield Piece(Piece.of(chunk).table, (), mark, lambda record: mark)
 
     # ---- the log
 
@@ -131,7 +154,7 @@ class PostgresReader:
         )
         if slot is None or slot[1] == "lost":
             # The table is read again, and what it lacks is deleted.
-            self._begin_snapshot({"slot": self._slot}, has_rows=True)
+            self._begin_snapshot({"slot": self._slot})
             return
         lsn = parse_lsn(mark["lsn"])
         if parse_lsn(slot[0]) > lsn:
@@ -220,7 +243,7 @@ class PostgresReader:
         if end <= self._confirmed or time.monotonic() - self._moved_at < IDLE_SECONDS:
             return None
         self._moved_at, self._ended = time.monotonic(), end
-        return Piece(self._mapping.stream.schema.empty_table(), mark=self._mark(end))
+        return Piece(self._empty, mark=self._mark(end))
 
     def _check_retained(self) -> None:
         row = self._query(
@@ -251,18 +274,15 @@ class PostgresReader:
         # A mark of its own: deletes that are interrupted are looked for again.
         mark = self._mark(self._ended) | {"truncate": True}
         self._pieces = self._truncated(mark)
-        return Piece(self._mapping.stream.schema.empty_table(), mark=mark)
+        return Piece(self._empty, mark=mark)
 
     def _truncated(self, mark: Mark) -> Iterator[Piece]:
         """Yield deletes of all keys that the stream has when everything before is in the store."""
-        while self._acknowledged != mark:
-            time.sleep(0.01)
-            yield Piece(self._mapping.stream.schema.empty_table(), mark=mark)
+        yield from self._until_acknowledged(mark)
         with self._make_client() as client:
-            for keys in current_keys(client, self._mapping):
-                deletes = self._maker.deletes(keys, self._time)
-                chunk = self._maker.chunk(deletes)
-                yield Piece(Piece.of(chunk).table, (), mark, lambda record: mark)
+            last = last_row_id(client, self._mapping.stream)
+        if last is not None:
+            yield from self._deletes(mark, last)
         self._has_actions = True
 
     # ---- the feed
