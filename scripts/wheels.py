@@ -21,14 +21,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# What each extra is for: a program that fails without it.
+_TRACES = """
+import os
+os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:1"
+from psoup.tracing import open_tracing
+open_tracing("server")
+"""
+# What each extra is for: a program that fails without it. Those for working on PSoup are left out.
 EXTRAS = {
     "base": "import client_sdk, psoup.cli",
     "offline": "import client_sdk.copies._query, querystem.evaluate",
     "server": "import psoup.server.main",
     "web": "import httptools, uvicorn",
     "metrics": "import prometheus_client",
+    "otel": _TRACES,
     "engine": "import psoup.engine.engine",
+    "encrypted": "import sqlcipher3",
     "delta": "import deltalake",
     "kafka": "import confluent_kafka",
     "postgres": "import psycopg2",

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -86,6 +87,17 @@ def test_servers_need_intervaltree_and_clients_do_not() -> None:
     assert needing == {"server"} and "psoup[server]" in extras["engine"]
     assert "intervaltree" in _without("intervaltree", "psoup.server.core")
     assert not _without("intervaltree", "client_sdk.copies", "client_sdk.copies._query.compute")
+
+
+def test_every_extra_is_tried_and_documented() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    # For working on PSoup, from a clone.
+    extras = project["optional-dependencies"].keys() - {"benchmarks", "dev", "docs"}
+    tried = runpy.run_path(str(ROOT / "scripts" / "wheels.py"))["EXTRAS"].keys() - {"base"}
+    install = (ROOT / "docs" / "operations.md").read_text().partition("## Install")[2]
+    documented = re.findall(r"^\| `pip install 'psoup\[(\w+)\]'`", install, re.M)
+    assert tried == extras
+    assert sorted(documented) == sorted(extras)
 
 
 def _without(package: str, *modules: str) -> str:
