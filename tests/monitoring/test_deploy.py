@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
-import sys
+import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from client_sdk import Client
 from psoup.cli.sources import run as run_sources
 from psoup.engine.process import make_parser as engine_parser
 from psoup.web.main import make_web_parser
+from tests.conftest import ROOT
+from tests.support.server.process import ServerProcess
+from tests.support.system.processes import Process
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = ROOT / "deploy"
+_SECONDS = 60.0
 FILES = (
     "Dockerfile",
     "compose.yml",
-    "kubernetes/store.yaml",
+    "kubernetes/base/store.yaml",
+    "kubernetes/several/engine.yaml",
     "systemd/psoup-server@.service",
     "systemd/psoup-engine@.service",
 )
@@ -71,12 +77,50 @@ def test_units_are_right(name: str, tmp_path: Path) -> None:
     assert problems == []
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("kubernetes_validate") is None,
-    reason="pip install kubernetes-validate checks the manifests",
-)
-@pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
-def test_manifests_are_right(version: str) -> None:
-    for name in ("store", "service", "network"):
-        command = [sys.executable, "-m", "kubernetes_validate", "-k", version]
-        subprocess.run([*command, str(DEPLOY / f"kubernetes/{name}.yaml")], check=True)
+def test_images_are_built_from_what_a_wheel_needs_and_nothing_else() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    needed = {"pyproject.toml", "setup.py", "constraints.txt", project["project"]["readme"]}
+    needed |= {*project["project"]["license-files"], *(name.rstrip("*") for name in packages)}
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    assert {line[1:] for line in lines if line.startswith("!")} == needed
+
+
+def test_images_have_what_their_processes_may_be_asked_for() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    extras = [set(names.split(",")) for names in re.findall(r"'\.\[([a-z0-9,]+)\]'", text)]
+    assert extras == [
+        {"server", "web", "metrics", "otel", "s3"},
+        {"engine", "metrics", "otel", "s3"},
+    ]
+
+
+@pytest.mark.process
+def test_the_publisher_of_the_demo_goes_on_after_a_restart(
+    shared_server: ServerProcess, tmp_path: Path
+) -> None:
+    compose = (DEPLOY / "compose.yml").read_text()
+    assert "./publisher.py:/demo/publisher.py:ro" in compose
+    command = [str(DEPLOY / "publisher.py"), shared_server.address]
+    counts = [0]
+    for _ in range(2):
+        publisher = Process(command, tmp_path / "publisher.log")
+        try:
+            counts.append(publish_count(shared_server.address, counts[-1]))
+        finally:
+            publisher.kill()
+    with Client(shared_server.address) as client:
+        assert {row["sensor"] for row in client.invoke("hot")} == {"kitchen", "cellar", "roof"}
+
+
+def publish_count(address: str, before: int) -> int:
+    """Return how many rows there are once there are more than before."""
+    deadline = time.monotonic() + _SECONDS
+    with Client(address) as client:
+        while True:
+            counts = [s.row_count for s in client.streams() if s.name == "readings"]
+            if sum(counts) > before:
+                return sum(counts)
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
