@@ -14,7 +14,7 @@ from client_sdk._session import Session
 from client_sdk.copies._file import catalog, sqlite
 from client_sdk.copies._file.catalog import CLEARED, Record
 from client_sdk.copies._overlay import confirmed, own_rows
-from client_sdk.copies._queue.batches import Sent
+from client_sdk.copies._queue.batches import ARROW, Sent
 from client_sdk.copies._queue.outbox import Outbox
 
 _UNSENT = "acknowledged_at IS NULL"
@@ -87,9 +87,13 @@ class Leaving(Outbox):
         with their lease. Raises Unsent if something waits or was put aside then, and nothing is
         removed, unless `discard_queue` is True. Registrations that were kept by their handle stay.
         The file is as new afterwards, and may be used by another caller or store.
+
+        If it is interrupted, either every copy is there and goes on, or none is: then registrations
+        may be left, which end with their lease. Log out again to rewrite the file.
         """
         if client is None:
-            return self._leave(Sent(), discard_queue, (), self._own_copies())
+            cleared, handles = self._leave(discard_queue)
+            return LoggedOut(cleared, Sent(), (), _names(handles))
         return client._run(self._logging_out(client._session, discard_queue))
 
     async def log_out_async(
@@ -109,28 +113,18 @@ class Leaving(Outbox):
         except PsoupError:
             # The store does not take what waits, for whatever reason: the check below decides.
             pass
-        with self._file.reading() as connection:
-            _check_unsent(connection, self._file.name, discard=discard_queue)
+        # Registrations end last: whatever is refused or killed before leaves every copy as it was.
+        cleared, handles = self._leave(discard_queue)
         unregistered: list[tuple[str, bytes]] = []
         remaining: list[tuple[str, bytes]] = []
-        for name, handle in self._own_copies():
+        for name, handle in handles:
             reached = reached and (yield from _unregistered(session, handle))
             (unregistered if reached else remaining).append((name, handle))
-        return self._leave(sent, discard_queue, unregistered, remaining)
+        return LoggedOut(cleared, sent, _names(unregistered), _names(remaining))
 
-    def _own_copies(self) -> list[tuple[str, bytes]]:
-        """Return name and handle of the copies whose queries were registered for them."""
-        with self._file.reading() as connection:
-            declarations = [record.declaration for record in catalog.records(connection)]
-        return [(kept.name, kept.handle) for kept in declarations if kept.sql and kept.handle]
-
-    def _leave(
-        self,
-        sent: Sent,
-        discard_queue: bool,
-        unregistered: Sequence[tuple[str, bytes]],
-        remaining: Sequence[tuple[str, bytes]],
-    ) -> LoggedOut:
+    def _leave(self, discard_queue: bool) -> tuple[Cleared, list[tuple[str, bytes]]]:
+        """Remove all that the file has, in one transaction. Return name and handle of the copies
+        whose queries were registered for them. Raises Unsent."""
         with self._file.writing(durable=True) as connection:
             discarded = _empty_queue(connection, self._file.name, discard=discard_queue)
             records = catalog.records(connection)
@@ -138,10 +132,14 @@ class Leaving(Outbox):
                 _remove(connection, record, forget=True)
             for table in ("_psoup_queue", "_psoup_streams", "_psoup_store", "_psoup_publisher"):
                 connection.execute(f"DELETE FROM {table}")
+        declarations = [record.declaration for record in records]
+        handles = [(copy.name, copy.handle) for copy in declarations if copy.sql and copy.handle]
         names = tuple(record.name for record in records)
-        cleared = Cleared(names, discarded, self._file.scrub())
-        ended, left = (tuple(name for name, _ in pairs) for pairs in (unregistered, remaining))
-        return LoggedOut(cleared, sent, ended, left)
+        return Cleared(names, discarded, self._file.scrub()), handles
+
+
+def _names(copies: Sequence[tuple[str, bytes]]) -> tuple[str, ...]:
+    return tuple(name for name, _ in copies)
 
 
 def _unregistered(session: Session, handle: bytes) -> Flow[bool]:
@@ -172,7 +170,9 @@ def _check_unsent(connection: sqlite.Connection, name: str, *, discard: bool) ->
     """Return how many rows the store has not taken. Raises Unsent unless they are discarded."""
     (rows, batches) = connection.execute(
         "SELECT coalesce(sum(row_count), 0), count(DISTINCT batch) FROM _psoup_queue "
-        f"WHERE {_UNSENT}"
+        f"WHERE {_UNSENT} AND (row_count > 0 OR kind <> ?)",
+        # Without rows: all keys of the batch were erased.
+        (ARROW,),
     ).fetchone()
     if batches and not discard:
         error = Unsent(

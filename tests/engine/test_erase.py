@@ -106,8 +106,8 @@ def test_no_byte_is_left(store: Store, author: Author, spark: SparkSession) -> N
     finish(pump, store)
     # The text of a query that names the value is no row data.
     queries = ("predicates/", "registrations/")
-    left = leftovers(store.root, NAME, ITEM, ID, str(ID))
-    assert not [place for place in left if not place.startswith(queries)]
+    remaining = leftovers(store.root, NAME, ITEM, ID, str(ID))
+    assert not [place for place in remaining if not place.startswith(queries)]
     assert stem_rows(store, people) == before, "other rows and ids stay"
     assert matched(store, bobs) == [1, 3, 5, 7, 9] and matched(store, annas) == []
     parts = set(combinations(store, joined.composite_id).values())
@@ -151,7 +151,7 @@ def test_engines_that_die_erase_it_all(
     settings = replace(EAGER, merge_files=dice.choice([2, 3, 8]), slice_seconds=0.0)
     mortal = MortalEngine(store, spark, settings, dice)
     published: dict[int, list[tuple[int, str]]] = {people: [], orders: []}
-    gone: dict[int, set[int]] = {people: set(), orders: set()}
+    erased_ids: dict[int, set[int]] = {people: set(), orders: set()}
     keys = [ID + 1000 * number for number in range(5)]
     for _ in range(25):
         stream = dice.choice([people, orders])
@@ -163,27 +163,29 @@ def test_engines_that_die_erase_it_all(
             rows_of += batch
         elif dice.random() < 0.4 and rows_of:
             key = dice.choice(keys)
-            ids = {place for place, row in enumerate(rows_of) if row[0] == key} - gone[stream]
+            ids = {place for place, row in enumerate(rows_of) if row[0] == key} - erased_ids[stream]
             if ids:
                 erase(author, stream, sorted(ids), digest=keys.index(key) if schema.key else None)
-                gone[stream] |= ids
+                erased_ids[stream] |= ids
         else:
             mortal.work()
     finish(mortal.pump, store)
     for stream, rows_of in published.items():
-        expected = [(place, *row) for place, row in enumerate(rows_of) if place not in gone[stream]]
+        expected = [
+            (place, *row) for place, row in enumerate(rows_of) if place not in erased_ids[stream]
+        ]
         stored = [
             tuple(row[name] for name in ("_row_id", "id")) for row in stem_rows(store, stream)
         ]
         assert stored == [row[:2] for row in expected]
-    left = {row[0] for stream in published for place, row in enumerate(published[stream])
-            if place not in gone[stream]}  # fmt: skip
-    for key in set(keys) - left:
+    remaining = {row[0] for stream in published for place, row in enumerate(published[stream])
+            if place not in erased_ids[stream]}  # fmt: skip
+    for key in set(keys) - remaining:
         assert not leftovers(store.root, key, str(key))
     named = [p for p, row in enumerate(published[people]) if row[1] == "name-1"]
-    assert matched(store, bobs) == [place for place in named if place not in gone[people]]
+    assert matched(store, bobs) == [place for place in named if place not in erased_ids[people]]
     for order, person in combinations(store, joined.composite_id).values():
-        assert order not in gone[orders] and person not in gone[people]
+        assert order not in erased_ids[orders] and person not in erased_ids[people]
     assert not check(store, 1.0).problems
 
 
@@ -202,10 +204,10 @@ async def test_answers_from_combinations_found_ahead(tmp_path: Path, spark: Spar
 
         async def answer(joined: bool) -> list[tuple[str, str]]:
             await server.core.follower.refresh()
-            header, found = await boss.invoke(handle)
+            header, answer_rows = await boss.invoke(handle)
             assert bool(header.joined_pairs) == joined
-            assert (await boss.invoke(count))[1] == [len(found)]
-            return sorted(found)
+            assert (await boss.invoke(count))[1] == [len(answer_rows)]
+            return sorted(answer_rows)
 
         await asyncio.to_thread(pump.run)
         assert len(await answer(joined=False)) == 3

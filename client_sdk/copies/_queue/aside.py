@@ -11,7 +11,7 @@ from client_sdk.copies._file.home import new_batch, new_rows
 from client_sdk.copies._file.records import unseal
 from client_sdk.copies._overlay import own_rows
 from client_sdk.copies._queue import expected
-from client_sdk.copies._queue.batches import Doubtful, Piece, Rejected
+from client_sdk.copies._queue.batches import ARROW, Doubtful, Piece, Rejected
 from client_sdk.copies._queue.table import DOUBTFUL, FIELDS, REFUSED, Place
 
 
@@ -104,6 +104,10 @@ def _requeue(connection: sqlite.Connection, place: Place, batch: int) -> None:
     where = "WHERE batch = ? AND piece = ?"
     stream, *content, before = connection.execute(f"{select} {where}", place).fetchone()
     piece = Piece(*content)
+    if piece.kind == ARROW and not piece.row_count:
+        # Its keys were erased.
+        delete_piece(connection, place)
+        return
     first_row = new_rows(connection, piece.row_count)
     connection.execute(
         "UPDATE _psoup_queue SET batch = ?, first_row = ?, refused = NULL, doubtful = NULL, "

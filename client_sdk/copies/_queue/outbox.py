@@ -33,7 +33,6 @@ from client_sdk._client import Client
 from client_sdk._exceptions import (
     ConnectionFailed,
     CopyError,
-    ErrorDetail,
     InvalidRequest,
     NotFound,
     PreconditionFailed,
@@ -50,7 +49,7 @@ from client_sdk._wire.status import StoreLimits
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
 from client_sdk.copies._file.home import Home, cached_stream, home_of, learn, visit
-from client_sdk.copies._queue import batches, conflicts
+from client_sdk.copies._queue import batches, conflicts, erased, problems
 from client_sdk.copies._queue.aside import PutAside
 from client_sdk.copies._queue.batches import Doubtful, Queued, Rejected, Room, Sent
 from client_sdk.copies._queue.conflicts import EditConflict
@@ -69,6 +68,7 @@ class Outbox:
         self._clock = clock or DeviceClock()
         self._queue = Queue(file, queue_bytes)
         self._put_aside = PutAside(file)
+        self._asked_at: int | None = None
 
     def publish(
         self, stream: str, rows: Rows, *, expected: Literal["seen"] | None = None
@@ -255,7 +255,15 @@ class Outbox:
             return cached_stream(connection, stream)
 
     def _sending(self, session: Session, on_conflict: OnConflict | None) -> Flow[Sent]:
-        return self._run(session, on_conflict).all()
+        return self._all(self._run(session, on_conflict))
+
+    def _all(self, run: Sending) -> Flow[Sent]:
+        """Send all that waits. At times, ask about what was put aside before."""
+        sent = yield from run.all()
+        if erased.is_due(self._file, self._asked_at, self._clock.micros()):
+            yield from run.forgetting()
+            self._asked_at = self._clock.micros()
+        return sent
 
     def _run(self, session: Session, on_conflict: OnConflict | None) -> Sending:
         decide = None if on_conflict is None else partial(self._decide, on_conflict)
@@ -277,7 +285,7 @@ class Outbox:
         """Send in a sync, which continues if the store answers but does not take a batch."""
         run = self._run(session, on_conflict)
         try:
-            return (yield from run.all())
+            return (yield from self._all(run))
         except (ConnectionFailed, Timeout, CopyError):
             # With these the sync itself can't continue either.
             raise
@@ -345,13 +353,18 @@ class Sending:
             yield from self._send_piece(waiting, home)
         return self.sent
 
+    def forgetting(self) -> Flow[None]:
+        """Ask the store which keys of what was put aside were erased, and forget their values."""
+        home = yield from visit(self._session, self._file)
+        yield from erased.asking(self._session, self._file, home)
+
     def _send_piece(self, waiting: Waiting, home: Home) -> Flow[None]:
         room = Room.of(home.limits, self._session.max_message_bytes)
         if not waiting.whole:
-            self._reject(waiting, _damaged(waiting))
+            self._reject(waiting, problems.damaged(waiting))
             return
         if waiting.tried_otherwise:
-            self._doubt(waiting, _sent_otherwise(waiting))
+            self._doubt(waiting, problems.sent_otherwise(waiting))
             return
         if waiting.piece.is_conditional and (held := self._queue.hold_back(waiting)):
             self._note_rejected(held)
@@ -390,7 +403,7 @@ class Sending:
     def _cut(self, waiting: Waiting, room: Room) -> None:
         """Cut a batch because the store takes less than when it was queued."""
         if waiting.tried:
-            self._doubt(waiting, _too_large_now(waiting, room))
+            self._doubt(waiting, problems.too_large_now(waiting, room))
         elif waiting.piece.row_count <= 1 or waiting.piece.is_conditional:
             self._reject(waiting, batches.too_large(waiting.piece, room))
         else:
@@ -415,7 +428,7 @@ class Sending:
         batches.fill(request, waiting.piece)
         reply, again = yield from _flows.call(self._session, "Publish", request, Repeat.SAFE)
         if is_unverified(reply):
-            self._doubt(waiting, _forgotten(waiting))
+            self._doubt(waiting, problems.forgotten(waiting))
             return
         at = self._clock.micros()
         self._queue.acknowledge(waiting, reply.position, reply.first_row_id, at)
@@ -465,34 +478,3 @@ def _is_final(error: PsoupError) -> bool:
         case NotFound() | PreconditionFailed():
             return error.reason in _FINAL_REASONS
     return False
-
-
-def _forgotten(waiting: Waiting) -> PsoupError:
-    return PsoupError(
-        f"the store has had sequence {waiting.sequence} of {waiting.publisher}, and no longer "
-        "knows with which rows: another copy of this file may have sent these, or others",
-        detail=ErrorDetail("UNVERIFIED"),
-    )
-
-
-def _sent_otherwise(waiting: Waiting) -> PsoupError:
-    return PsoupError(
-        f"it may have been sent before as {waiting.tried}, for another tenant or owner; the store "
-        "would take it once more",
-        detail=ErrorDetail("OTHER_OWNER"),
-    )
-
-
-def _too_large_now(waiting: Waiting, room: Room) -> PsoupError:
-    return PsoupError(
-        f"it may have been sent before, and its {len(waiting.piece.payload):,} bytes are more than "
-        f"the {room.bytes:,} the store takes now, so that it can't be asked",
-        detail=ErrorDetail("TOO_LARGE_NOW"),
-    )
-
-
-def _damaged(waiting: Waiting) -> PsoupError:
-    return PsoupError(
-        f"batch {waiting.batch} is not what was queued: the file was damaged",
-        detail=ErrorDetail("DAMAGED"),
-    )

@@ -36,7 +36,7 @@ from client_sdk.copies._file.home import (
     use_up,
 )
 from client_sdk.copies._overlay import confirmed
-from client_sdk.copies._queue import expected, table
+from client_sdk.copies._queue import erased, expected, table
 from client_sdk.copies._queue.batches import (
     ARROW,
     Doubtful,
@@ -176,6 +176,10 @@ class Queue:
             rows = table.put_aside(connection, "refused", sent.batch, sent.number, _why(error))
             if rows and isinstance(error, RowConflict):
                 rows += _put_behind(connection, sent)
+            elif rows and error.reason == erased.ERASED:
+                place = sent.batch, sent.number
+                erased.forget_row(connection, place, sent.stream, error.detail.row)
+                rows = table.piece_at(connection, place)
         return [Rejected.from_row(row) for row in rows]
 
     def void(self, waiting: Waiting, origin: expected.Origin) -> bool:

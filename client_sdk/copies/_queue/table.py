@@ -157,6 +157,13 @@ def delete(connection: sqlite.Connection, sent: Waiting) -> Origin:
     return Origin(*rows[0])
 
 
+def piece_at(connection: sqlite.Connection, place: Place) -> list[Sequence[Any]]:
+    """Return the row of a piece; nothing if there is none."""
+    return connection.execute(
+        f"SELECT {FIELDS} FROM _psoup_queue WHERE batch = ? AND piece = ?", place
+    ).fetchall()
+
+
 def put_aside(
     connection: sqlite.Connection,
     column: Literal["refused", "doubtful"],

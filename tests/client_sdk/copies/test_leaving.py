@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from client_sdk import Copies, NotSynced, UnknownCopy, Unsent
+from client_sdk import ConnectionFailed, Copies, NotSynced, UnknownCopy, Unsent
 from tests.client_sdk.copies.rooms import HOT, ROOMS, read
+from tests.support.client_sdk.file_kills import Killed, KillingConnection, kill
 from tests.support.client_sdk.inside import InsideStore
 
 SECRET = "a text that must not stay on the device"
@@ -161,8 +163,8 @@ def test_pinned_copies_and_the_queue_are_never_evicted(
 def test_logging_out_sends_unregisters_and_leaves_nothing(store: InsideStore, path: Path) -> None:
     with Copies(path, clock=store.now) as copies:
         _rooms(store, copies, edits=True)
-        mine = store.client.register("SELECT room FROM rooms", key="mine")
-        copies.keep("by handle", handle=mine.handle)
+        handmade = store.client.register("SELECT room FROM rooms", key="mine")
+        copies.keep("by handle", handle=handmade.handle)
         copies.sync(store.client)
         copies.publish("rooms", [{"room": "b", "temp": 95}])
         out = copies.log_out(store.client)
@@ -171,7 +173,7 @@ def test_logging_out_sends_unregisters_and_leaves_nothing(store: InsideStore, pa
         assert copies.names == [] and copies.store_id is None
         assert copies.known_stream("rooms") is None
         assert SECRET.encode() not in _content(path)
-        assert [kept.handle for kept in store.client.registrations()] == [mine.handle]
+        assert [entry.handle for entry in store.client.registrations()] == [handmade.handle]
         # The file may be used again.
         copies.keep("hot", HOT)
         copies.sync(store.client)
@@ -208,3 +210,91 @@ def test_changes_go_on_after_some_copies_were_cleared(store: InsideStore, path: 
         store.client.publish("rooms", [{"room": SECRET, "temp": 98}])
         copies.sync(store.client)
         assert [change.tag for change in read(copies, "hot")] == ["u"]
+
+
+# ---- a log-out that is interrupted
+
+
+def _device(store: InsideStore, path: Path) -> Copies:
+    """A device with a queued row, and a copy with an own registration."""
+    copies = Copies(path, clock=store.now)
+    copies.keep("hot", HOT, edits=True)
+    copies.keep("all", "SELECT room FROM rooms", changes=True)
+    copies.sync(store.client)
+    copies.publish("rooms", [{"room": path.stem, "temp": 95}])
+    return copies
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_in_a_log_out(store: InsideStore, tmp_path: Path, after: bool) -> None:
+    """Killed at every transaction, a device has all copies, which go on, or none."""
+    store.client.define(ROOMS)
+    store.client.publish("rooms", [{"room": SECRET, "temp": 99}])
+    ends: set[str] = set()
+    for commit in itertools.count(1):
+        copies = _device(store, tmp_path / f"{commit}.db")
+        file = copies._file
+        file._connection = KillingConnection(file._connection, commit, after)  # type: ignore[assignment]
+        try:
+            copies.log_out(store.client)
+        except Killed:
+            kill(copies)
+        else:
+            copies.close()
+            break
+        with Copies(tmp_path / f"{commit}.db", clock=store.now) as copies:
+            ends.add(_goes_on(store, copies, tmp_path / f"{commit}.db"))
+    assert commit > 2 and ends == ({"all", "none"} if after else {"all"})
+    sent = store.client.ask(f"SELECT room FROM rooms WHERE room <> '{SECRET}'").rows
+    assert sorted(row["room"] for row in sent) == sorted(str(n + 1) for n in range(commit))
+
+
+def _goes_on(store: InsideStore, copies: Copies, path: Path) -> str:
+    """Check a device after a log-out that was cut off; return which copies it has."""
+    if not copies.names:
+        assert copies.store_id is None and read_nothing(copies)
+        copies.log_out()
+        assert SECRET.encode() not in _content(path)
+        return "none"
+    assert copies.names == ["hot", "all"]
+    assert {row["room"] for row in copies["hot"].rows()} >= {SECRET, path.stem}
+    registered = {entry.handle for entry in store.client.registrations()}
+    assert {copies[name].handle for name in copies.names} <= registered, "nothing has ended"
+    assert copies.sync(store.client).complete
+    assert {row["room"] for row in copies["all"].rows()} >= {SECRET, path.stem}
+    with copies.changes("all") as batch:
+        assert not batch.reset, "its registration is the same"
+    return "all"
+
+
+@pytest.mark.parametrize("cut", range(8))
+def test_a_line_that_breaks_in_a_log_out(store: InsideStore, path: Path, cut: int) -> None:
+    """What was refused leaves everything as it was, registrations included."""
+    store.client.define(ROOMS)
+    store.client.publish("rooms", [{"room": SECRET, "temp": 99}])
+    with _device(store, path) as copies:
+        handles = {entry.handle for entry in store.client.registrations()}
+        calls = len(store.line.calls)
+
+        def broken(method: str, request: Any, timeout: float | None) -> Any:
+            if len(store.line.calls) - calls >= cut:
+                store.line.calls.append((method, request))
+                raise ConnectionFailed("the line broke")
+            return answer(method, request, timeout)
+
+        answer, store.line.unary = store.line.unary, broken  # type: ignore[method-assign]
+        try:
+            out = copies.log_out(store.client)
+        except Unsent:
+            out = None
+        finally:
+            store.line.unary = answer  # type: ignore[method-assign]
+        registered = {registration.handle for registration in store.client.registrations()}
+        if out is None:
+            assert registered == handles and copies.names == ["hot", "all"]
+            assert copies.sync(store.client).complete and copies.queued.rows == 0
+            assert {row["room"] for row in copies["hot"].rows()} == {SECRET, path.stem}
+        else:
+            assert copies.names == [] and SECRET.encode() not in _content(path)
+            assert set(out.unregistered) | set(out.remaining) == {"hot", "all"}
+            assert len(registered) == len(out.remaining)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from client_sdk import Copies
+from tests.support.client_sdk.file_kills import Killed, KillingConnection, kill
 from tests.support.client_sdk.inside import InsideStore
 
 ORDERS = "CREATE STREAM orders (id BIGINT, item TEXT) KEY (id)"
@@ -18,37 +17,6 @@ NOTES = "CREATE STREAM notes (id BIGINT)"
 
 # More than the transactions of all steps together.
 MOST_COMMITS = 60
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-class KillingConnection:
-    """A connection whose process is killed before or after the given write is committed."""
-
-    def __init__(self, connection: sqlite3.Connection, commit: int, after: bool) -> None:
-        self.__dict__.update(_connection=connection, _left=commit, _after=after, _writes=False)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._connection, name, value)
-
-    def execute(self, sql: str, *parameters: Any) -> Any:
-        fields = self.__dict__
-        if sql.startswith("BEGIN"):
-            fields["_writes"] = "IMMEDIATE" in sql
-        if sql == "COMMIT" and self._writes:
-            fields["_left"] -= 1
-            if self._left == 0 and not self._after:
-                raise Killed
-            cursor = self._connection.execute(sql, *parameters)
-            if self._left == 0:
-                raise Killed
-            return cursor
-        return self._connection.execute(sql, *parameters)
 
 
 class Device:
@@ -63,14 +31,7 @@ class Device:
         self.copies = Copies(self.path, clock=self.store.now)
 
     def kill(self) -> None:
-        """Leave the file as a killed process does."""
-        file = self.copies._file
-        connection: Any = file._connection
-        if connection.in_transaction:
-            connection._connection.execute("ROLLBACK")
-        connection.close()
-        file._closed = True
-        self.copies._lock = type(self.copies._lock)(file)
+        kill(self.copies)
 
     @property
     def steps(self) -> list[Callable[[], object]]:
