@@ -43,10 +43,11 @@ _SELECTS = (
     "SELECT date_trunc('day', ts, 'Europe/Madrid') AS day, count(*) AS n, sum(a) AS total FROM {}"
     " WHERE {} GROUP BY date_trunc('day', ts, 'Europe/Madrid')",
 )
+WINDOWS = [f"DURING {unit}{zone}" for unit in _UNITS for zone in _ZONES]
 
 
 class Calendar(Recharge):
-    units = _UNITS
+    units: tuple[str, ...] = _UNITS
     # Madrid's clock is set back at 01:00 UTC on 25 October 2026, Lord Howe's went ahead on the 3rd.
     start, pace = to_micros(read_timestamp("2026-10-24 18:00")), 20 * MINUTE
     # With much AHEAD, since the world's clock jumps.
