@@ -19,6 +19,7 @@ EVENTS: Mapping[str, str] = {
     "the configuration stays as it was: %s": "reload-failed",
     "%s has changed, and needs a restart": "needs-restart",
     "%s ended with %d; restarting it in %g s": "server-restarted",
+    "%s does not report any more and is killed": "server-hung",
     "unexpected error %s": "unexpected-error",
     "could not append to the log: %s": "append-failed",
     "could not read the store; trying again": "read-failed",

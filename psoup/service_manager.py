@@ -15,6 +15,12 @@ import time
 log = logging.getLogger(__name__)
 
 _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+READY, LIVES, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
+
+
+def variables(address: str, watchdog_seconds: float) -> dict[str, str]:
+    """Return the environment of a process that is to report to a socket, and is watched."""
+    return {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": str(round(watchdog_seconds * 10**6))}
 
 
 class ServiceManager:
@@ -24,6 +30,7 @@ class ServiceManager:
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         # An address that begins with @ is no file: it stands in the abstract namespace of Linux.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self.watchdog_seconds = watchdog_seconds
         # Twice as often as the watchdog looks, as systemd advises.
         self.beat_seconds = None if watchdog_seconds is None else watchdog_seconds / 2
         self._beaten_at = float("-inf")
@@ -36,17 +43,17 @@ class ServiceManager:
         return cls(address, int(microseconds) / 10**6 if is_watched else None)
 
     def ready(self) -> None:
-        self._send("READY=1")
+        self._send(READY)
 
     def stopping(self) -> None:
-        self._send("STOPPING=1")
+        self._send(STOPPING)
 
     def beat(self) -> None:
         """Report that this process lives, if that is due."""
         now = time.monotonic()
         if self.beat_seconds is not None and now - self._beaten_at >= self.beat_seconds:
             self._beaten_at = now
-            self._send("WATCHDOG=1")
+            self._send(LIVES)
 
     async def beat_by_loop(self) -> None:
         """Report for as long as the event loop comes here, until cancelled."""

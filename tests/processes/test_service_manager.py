@@ -21,6 +21,7 @@ pytestmark = pytest.mark.process
 _SECONDS = 60.0
 _QUIET_SECONDS = 0.5
 _WATCHDOG_USEC = 100_000
+_GROUP_WATCHDOG_USEC = 8_000_000
 
 
 class NotifySocket:
@@ -108,6 +109,25 @@ def test_sources_report_although_their_store_is_away(manager: NotifySocket, tmp_
     finally:
         if process.alive:
             process.kill()
+
+
+def test_a_server_of_a_group_that_hangs_is_started_again(
+    manager: NotifySocket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Long enough that a busy machine delays no report for that long.
+    monkeypatch.setenv("WATCHDOG_USEC", str(_GROUP_WATCHDOG_USEC))
+    server = ServerProcess(tmp_path / "store", "--servers", "2")
+    try:
+        assert manager.next() == "READY=1"
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+        hung, _ = children.read_text().split()
+        os.kill(int(hung), signal.SIGSTOP)
+        # The group itself is not in trouble: its parent goes on to report.
+        while hung in (pids := children.read_text().split()) or len(pids) < 2:
+            assert manager.next() == "WATCHDOG=1"
+        assert "does not report any more and is killed" in server.errors.read_text()
+    finally:
+        server.stop()
 
 
 def test_an_abstract_address_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from psoup import lifeline, process_log
 from psoup.addresses import bound_socket
@@ -24,6 +25,7 @@ from psoup.processes import Backoff, Child, PrintLine
 from psoup.reloading import ReloadableOptions, hangup_reloads
 from psoup.server.group.counts import GroupCounts, make_table
 from psoup.server.group.membership import OPTION, Membership
+from psoup.server.group.watchdog import MemberWatchdog
 from psoup.server.settings import Settings
 from psoup.service_manager import ServiceManager
 from psoup.store import Store
@@ -57,11 +59,22 @@ class GroupServer:
     """A server of the group, and when it is to be started again."""
 
     def __init__(
-        self, number: int, command: Sequence[str], print_line: PrintLine, descriptor: int
+        self,
+        number: int,
+        command: Sequence[str],
+        print_line: PrintLine,
+        descriptor: int,
+        watchdog: MemberWatchdog | None,
     ) -> None:
         self.number = number
+        self.watchdog = watchdog
         self.child = Child(
-            f"server {number + 1}", command, print_line, ready=READY, pass_fds=(descriptor,)
+            f"server {number + 1}",
+            command,
+            print_line,
+            environment=None if watchdog is None else watchdog.environment,
+            ready=READY,
+            pass_fds=(descriptor,),
         )
         self.due: float | None = None
         self._started_at = 0.0
@@ -69,6 +82,8 @@ class GroupServer:
 
     def start(self) -> None:
         self.due, self._started_at = None, time.monotonic()
+        if self.watchdog is not None:
+            self.watchdog.begin()
         self.child.start()
 
     def schedule(self) -> float:
@@ -108,7 +123,10 @@ class Group:
             for number in range(count):
                 place = Membership(file.fileno(), number, count).option()
                 words = [*self._command, *options, OPTION, place]
-                members.append(GroupServer(number, words, self._print_line, file.fileno()))
+                watchdog = self._watchdog(stack, number)
+                members.append(
+                    GroupServer(number, words, self._print_line, file.fileno(), watchdog)
+                )
             stack.callback(_stop, members)
             # The first one alone: it may have to make the store.
             for starting in (members[:1], members[1:]):
@@ -122,9 +140,20 @@ class Group:
             while not self.stopping.wait(_POLL_SECONDS):
                 self._manager.beat()
                 for member in members:
+                    _end_hung(member)
                     _keep_running(member, counts)
             self._manager.stopping()
         return 0
+
+    def _watchdog(self, stack: contextlib.ExitStack, number: int) -> MemberWatchdog | None:
+        """Return a watchdog of a member, for as long as the stack; None if the group has none."""
+        seconds = self._manager.watchdog_seconds
+        if seconds is None:
+            return None
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="psoup-group-"))
+        watchdog = MemberWatchdog(Path(folder, str(number)), seconds)
+        stack.callback(watchdog.close)
+        return watchdog
 
     def reload(self, options: ReloadableOptions) -> None:
         options.reload()
@@ -146,6 +175,14 @@ class Group:
                 self._ready_lines.append(line)
         else:
             print(f"{name}: {line}", file=sys.stderr, flush=True)
+
+
+def _end_hung(member: GroupServer) -> None:
+    """Kill a member whose event loop stands still, so that it is started again: the service manager
+    watches this process only."""
+    if member.watchdog is not None and member.child.ended() is None and member.watchdog.has_hung():
+        log.warning("%s does not report any more and is killed", member.child.name)
+        member.child.send_signal(signal.SIGKILL)
 
 
 def _keep_running(member: GroupServer, counts: GroupCounts) -> None:
