@@ -11,6 +11,7 @@ from pathlib import Path
 from client_sdk._client import DEFAULT_TIMEOUT_SECONDS, Client
 from client_sdk._credentials import Credentials
 from client_sdk._exceptions import BadPull
+from client_sdk._key_file import read_key_file
 from client_sdk._session import DEFAULT_TARGET
 from client_sdk._wire.values import Scalar
 from client_sdk.pulls._http_changes import is_url
@@ -154,14 +155,11 @@ class Pull:
         if self.key_file is None:
             return None
         try:
-            content = self.key_file.read_bytes()
-            return content if len(content) == 32 else bytes.fromhex(content.decode().strip())
+            return read_key_file(self.key_file)
         except OSError as error:
             raise BadPull(f"key_file: {self.key_file}: {error.strerror}") from None
-        except ValueError:
-            raise BadPull(
-                f"key_file: {self.key_file} has neither 32 bytes nor 64 hexadecimal digits"
-            ) from None
+        except ValueError as error:
+            raise BadPull(f"key_file: {error}") from None
 
     @property
     def receipt_path(self) -> Path:

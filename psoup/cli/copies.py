@@ -15,6 +15,7 @@ from psoup.cli.copy_aside import discard, doubtful, rejected, requeue, resend
 from psoup.cli.copy_changes import changes
 from psoup.cli.copy_conflicts import conflicts, resolve
 from psoup.cli.copy_file import COPIES, connection_of, opened, streams_with_edits, when_shown
+from psoup.cli.copy_key import add_key_file, encrypt
 from psoup.cli.copy_leaving import clear, log_out
 from psoup.cli.copy_queue import move, publish, report_sent, send
 from psoup.cli.copy_rows import pending, query, rows
@@ -464,5 +465,8 @@ for _command in (
     move,
     clear,
     log_out,
+    encrypt,
 ):
     copy.add_command(_command)
+for _command in copy.commands.values():
+    add_key_file(_command)

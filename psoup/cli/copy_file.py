@@ -14,6 +14,8 @@ from psoup.cli.problems import fail
 
 # The file must exist: a misspelled name must not create a new one.
 COPIES = click.Path(exists=True, dir_okay=False, path_type=Path)
+# The name in the context of the key that --key-file has.
+KEY = "psoup.copy.key"
 NEW_COPIES = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -21,7 +23,8 @@ NEW_COPIES = click.Path(dir_okay=False, path_type=Path)
 def opened(file: Path, most_bytes: int | None = None) -> Iterator[Copies]:
     """Open the copies of a file; raise a Problem for what the SDK reports as misuse."""
     try:
-        with Copies(file, most_bytes=most_bytes) as copies:
+        key = click.get_current_context().meta.get(KEY)
+        with Copies(file, most_bytes=most_bytes, key=key) as copies:
             yield copies
     except (ValueError, TypeError, ModuleNotFoundError) as error:
         fail(str(error))

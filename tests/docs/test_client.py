@@ -82,6 +82,10 @@ def test_the_example_of_drivers(server: ServerProcess, tmp_path: Path) -> None:
         "  order 3: a table, floor 4",
         "Ann's phone notes: u order 2, Smit is now Smit-de Boer",
         "Ann's phone notes: u order 3, Smit is now Smit-de Boer",
-        "Bob, after a customer was erased: 2 a red chair (done); 3 a table",
-        "  refused: ['ERASED']",
+        "The office erased customer 7 and orders [1]",
+        "Bob, after that: 2 a red chair (done); 3 a table",
+        "  doors: [(2, 'Smit-de Boer'), (3, 'Smit-de Boer')]",
+        "  refused: orders, ERASED, 0 rows left",
+        "  refused: customers, ERASED, 0 rows left",
+        "In the store: ['Smit-de Boer']",
     ]
