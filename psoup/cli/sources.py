@@ -22,7 +22,8 @@ from psoup.service_manager import ServiceManager
 from psoup.source.connectors.partition import Context
 from psoup.source.connectors.registry import make_connector
 from psoup.source.errors import SourceAway, SourceError
-from psoup.source.operations import check_source, lag_of, replay_aside, skip_to
+from psoup.source.operations import check_source, lag_of, skip_to
+from psoup.source.replay import replay_aside
 from psoup.source.runner import SourceRunner, run_sources, source_stream
 from psoup.source.settings import SourceSettings, load_settings
 from psoup.source.status import StatusFile

@@ -1,26 +1,21 @@
-"""What is done to sources from outside: check, skip, replay of what was put aside, status."""
+"""What is done to sources from outside: check, skip, status."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from client_sdk import AsyncClient
 from psoup.source.connectors.partition import Context
 from psoup.source.connectors.registry import make_connector
 from psoup.source.errors import BadSettings
-from psoup.source.feeding.piece import decode_mark, encode_mark
-from psoup.source.mapping import RowMapping, load_json
-from psoup.source.readers.chunk import BadLine
+from psoup.source.feeding.piece import encode_mark
 from psoup.source.runner import check_aside, check_heartbeat, source_records, source_stream
 from psoup.source.settings import SourceSettings
 
 SAMPLE_ROWS = 10
-_REPLAY_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,59 +71,6 @@ async def skip_to(settings: SourceSettings, mark: str, partition: str = "") -> t
         empty = stream.schema.empty_table()
         await publisher.publish(stream.name, empty, mark=encode_mark(position))
         return name, record.mark.decode(errors="replace") if record else ""
-
-
-async def replay_aside(settings: SourceSettings) -> tuple[int, list[str]]:
-    """Publish rows that were put aside and fit by now; return how many, and why others do not.
-
-    Each is published once: the mark of the publisher `NAME/replay` is the last row that was tried.
-    """
-    if not settings.aside:
-        raise BadSettings(f"{settings.name} puts no rows aside")
-    async with settings.store.client() as client:
-        stream = await source_stream(client, settings)
-        mapping = RowMapping(stream, settings.columns, settings.parse)
-        name, problems, count = f"{settings.name}/replay", list[str](), 0
-        record = (await source_records(client, settings.name)).get(name)
-        row_id = int(decode_mark(record.mark)["row_id"]) if record else -1
-        publisher = client.publisher(name, next_sequence=record.sequence + 1 if record else 1)
-        while rows := await _aside_rows(client, settings, row_id):
-            values, bad = list[dict[str, Any]](), dict[int, BadLine]()
-            for place, row in enumerate(rows):
-                try:
-                    values.append(mapping.row(_fields(row["raw"]), {}))
-                except ValueError as error:
-                    values.append({})
-                    bad[place] = BadLine(place, "", row["raw"][:200], str(error))
-            chunk = mapping.chunk(values, range(len(rows)), bad)
-            problems += [f"{rows[b.record]['place']}: {b.why}" for b in chunk.bad]
-            row_id = rows[-1]["row_id"]
-            mark = encode_mark({"row_id": row_id})
-            published = await publisher.publish(stream.name, chunk.table, mark=mark)
-            count += published.row_count
-        return count, problems
-
-
-async def _aside_rows(
-    client: AsyncClient, settings: SourceSettings, row_id: int
-) -> Sequence[Mapping[str, Any]]:
-    answer = await client.ask(
-        f"SELECT row_id, place, raw FROM {settings.aside} "
-        "WHERE source LIKE :prefix AND row_id > :last ORDER BY row_id",
-        parameters={"prefix": f"{_escaped(settings.name)}/%", "last": row_id},
-    )
-    return list(answer)[:_REPLAY_ROWS]
-
-
-def _escaped(name: str) -> str:
-    return name.replace("_", "\\_")
-
-
-def _fields(raw: str) -> dict[str, Any]:
-    fields = load_json(raw.encode())
-    if not isinstance(fields, dict):
-        raise ValueError("is not a JSON object")
-    return fields
 
 
 async def lag_of(

@@ -24,7 +24,10 @@ from psoup.source.feeding.piece import BadRow, Mark, Piece
 from psoup.source.feeding.report import Report
 from tests.support.client_sdk.fake_store import FakeStore
 
-ASIDE = "CREATE STREAM rejected (source TEXT, place TEXT, reason TEXT, message TEXT, raw TEXT)"
+ASIDE = (
+    "CREATE STREAM rejected (source TEXT, place TEXT, reason TEXT, message TEXT, raw TEXT, "
+    "metadata TEXT)"
+)
 SCHEMA = pa.schema([("k", pa.int64())])
 
 
@@ -219,7 +222,9 @@ def test_a_row_that_the_store_refuses_is_a_bad_row(transport: MockTransport) -> 
     run(transport, lambda at: ListReader([1, -2, 3, 4, 5, 6], [6], at), policy)
     assert numbers(transport) == [1, 3, 5, 6]
     reasons = [(row["reason"], row["raw"]) for row in rows(transport, "rejected")]
-    assert sorted(reasons) == [("BAD", "-2"), ("TOO_FAR_AHEAD", "{'k': 4}")]
+    assert sorted(reasons) == [("BAD", "-2"), ("TOO_FAR_AHEAD", '{"k": "4"}')]
+    metadata = {row["metadata"] for row in rows(transport, "rejected")}
+    assert metadata == {None, '{"row": {"k": "4"}}'}
 
 
 def test_too_many_bad_rows_stop_the_source(transport: MockTransport) -> None:

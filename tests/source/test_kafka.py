@@ -114,7 +114,8 @@ def test_keys_tombstones_aside_and_replay(broker: KafkaBroker, sources: Sources)
     assert producer.flush(60) == 0
     sources.client.define("CREATE STREAM s (k BIGINT, v TEXT) KEY (k)")
     sources.client.define(
-        "CREATE STREAM rejected (source TEXT, place TEXT, reason TEXT, message TEXT, raw TEXT)"
+        "CREATE STREAM rejected (source TEXT, place TEXT, reason TEXT, message TEXT, raw TEXT, "
+        "metadata TEXT)"
     )
     more = 'bad_rows = "aside"\naside = "rejected"\n'
     sources.write(source(broker, "t2", "s", more))

@@ -173,7 +173,7 @@ def follow_visits(postgres: Any, sources: Sources) -> None:
     insert("b", "5.5", "10.0.0.0/8")
     insert("gone", "7.00")
     process = sources.start()
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         ("a   ", Decimal("5.00"), "10.0.0.1", "new", True),
         ("b   ", Decimal("5.50"), "10.0.0.0/8", "new", True),
     ]

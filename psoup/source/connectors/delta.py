@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from client_sdk import Stream
 from psoup.source.connectors.delta_log import DeltaLog, Version
-from psoup.source.connectors.partition import Context, Partition, Records
+from psoup.source.connectors.partition import NO_FIELDS, Context, Partition, Records
 from psoup.source.errors import BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
 from psoup.source.lag import Lag
@@ -91,6 +91,9 @@ class DeltaConnector:
         if name not in records:
             return {}
         return {name: Lag("versions", int(decode_mark(records[name].mark)["version"]), latest)}
+
+    def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
+        raise ValueError(NO_FIELDS)
 
     def setup(self) -> str:
         return (

@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from psoup.source.connectors.partition import Context, Partition, Records
 from psoup.source.errors import BadInput, BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
 from psoup.source.lag import Lag
-from psoup.source.mapping import RowMapping
+from psoup.source.mapping import RowMapping, load_json
 from psoup.source.readers import FORMATS, FileChunk, Options, read
 from psoup.source.readers.chunk import OP
 
@@ -169,6 +169,12 @@ class FolderConnector:
 
     def lag(self, records: Records) -> dict[str, Lag]:
         return {self._context.settings.name: Lag("files", 0, len(self.partitions(records)))}
+
+    def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
+        fields = load_json(raw.encode())
+        if not isinstance(fields, dict):
+            raise ValueError("is not a JSON object")
+        return self.mapping.chunk([self._fit(fields)], [1], {})
 
     def setup(self) -> str:
         return ""

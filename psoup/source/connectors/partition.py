@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from client_sdk import AsyncClient, PublisherRecord, Stream
 from psoup.source.feeding.feed import OpenReader
 from psoup.source.feeding.piece import Mark, Piece
 from psoup.source.lag import Lag
+from psoup.source.readers import FileChunk
 from psoup.source.settings import SourceSettings
 
+# Why a record that has a schema elsewhere can't be read again.
+NO_FIELDS = "has a field without a text, and can't be replayed"
 # What the store knows of the publishers of a source, by name.
 Records = Mapping[str, PublisherRecord]
 
@@ -66,3 +69,7 @@ class Connector(Protocol):
 
     def setup(self) -> str:
         """Return the statements that the other side needs."""
+
+    def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
+        """Return the rows of a record that was put aside, as the first read would have made them.
+        Raises ValueError."""

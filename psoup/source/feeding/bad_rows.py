@@ -12,7 +12,7 @@ from psoup.source.errors import BadRowFound, BadSettings
 from psoup.source.feeding.piece import BadRow
 
 # The stream of rows that were put aside.
-ASIDE_COLUMNS = ("source", "place", "reason", "message", "raw")
+ASIDE_COLUMNS = ("source", "place", "reason", "message", "raw", "metadata")
 MOST_BAD_ROWS = 1000
 WINDOW_SECONDS = 60.0
 # The store takes no larger TEXT by default.
@@ -61,9 +61,15 @@ class BadRows:
                 "reason": [row.reason for row in rows],
                 "message": [row.message for row in rows],
                 "raw": [_cut(row.raw) for row in rows],
+                # A part of it would be of no use.
+                "metadata": [row.metadata if _fits(row.metadata) else None for row in rows],
             },
             schema=pa.schema([(name, pa.string()) for name in ASIDE_COLUMNS]),
         )
+
+
+def _fits(metadata: str) -> bool:
+    return 0 < len(metadata.encode()) <= MAX_RAW_BYTES
 
 
 def _cut(text: str) -> str:

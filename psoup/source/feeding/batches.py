@@ -10,7 +10,18 @@ from typing import Any
 import pyarrow as pa
 
 from psoup.source.errors import PlaceLost
-from psoup.source.feeding.piece import ASIDE, REACHED, ROW, BadRow, Mark, Piece, Reader, good_before
+from psoup.source.feeding.piece import (
+    ASIDE,
+    REACHED,
+    ROW,
+    BadRow,
+    Mark,
+    Piece,
+    Reader,
+    good_before,
+    row_metadata,
+)
+from psoup.source.readers.chunk import row_fields
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 8 << 20
@@ -92,8 +103,11 @@ class Batch:
         bad_places = {bad.record for bad in self.bad}
         places = (place for place in range(self.records) if place not in bad_places)
         record = next(place for index, place in enumerate(places) if index == row)
-        values = self.table.slice(row, 1).to_pylist()[0]
-        bad = BadRow(record, str(self.mark_before(record)), reason, message, str(values))
+        fields = row_fields(
+            dict(zip(self.table.column_names, self.table.columns, strict=True)), row
+        )
+        place, metadata = str(self.mark_before(record)), row_metadata(fields)
+        bad = BadRow(record, place, reason, message, fields, metadata)
         table = pa.concat_tables([self.table.slice(0, row), self.table.slice(row + 1)])
         return replace(
             self, table=table, bad=tuple(sorted((*self.bad, bad), key=lambda b: b.record))

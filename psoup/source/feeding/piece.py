@@ -30,7 +30,9 @@ SAMPLE_SECONDS = 5.0
 class BadRow:
     """A record that can't be a row. `record` is its place in its piece, good records included.
 
-    If `is_aside`, it is in the aside stream already.
+    `raw` is the record as it came, if it is a text. `metadata` is a JSON object of what it takes to
+    make the same row of it later: `row` is an object of texts by columns of the stream; the rest is
+    that of the connector. If `is_aside`, it is in the aside stream already.
     """
 
     record: int
@@ -38,6 +40,7 @@ class BadRow:
     reason: str
     message: str
     raw: str
+    metadata: str = ""
     is_aside: bool = False
 
     def __str__(self) -> str:
@@ -49,7 +52,13 @@ class BadRow:
         place = f"{where}line {line.number}" + (f", {line.column}" if line.column else "")
         reason = "BAD_VALUE" if line.column else "BAD_ROW"
         message = f"{line.text[:_SHOWN_CHARACTERS]!r} {line.why}"
-        return cls(line.record, place, reason, message, line.raw or line.text)
+        raw, metadata = line.raw or line.fields or line.text, row_metadata(line.fields)
+        return cls(line.record, place, reason, message, raw, metadata)
+
+
+def row_metadata(fields: str) -> str:
+    """Return the metadata of a record with these fields, a JSON object of texts."""
+    return f'{{"row": {fields}}}' if fields else ""
 
 
 @dataclass(frozen=True, slots=True)

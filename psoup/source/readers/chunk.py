@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -48,7 +49,8 @@ class BadLine:
     """A line that can't be a row. `number` counts lines from 1 (for Parquet and Arrow: rows).
 
     `record` is its place among the records of its chunk, bad ones included. `raw` is all of it, if
-    it is a text.
+    it is a text. `fields` is a JSON object of its fields as texts, by columns of the stream, if it
+    was read so far.
     """
 
     number: int
@@ -57,6 +59,7 @@ class BadLine:
     why: str
     record: int = 0
     raw: str = ""
+    fields: str = ""
 
     def __str__(self) -> str:
         where = f"line {self.number}" + (f", {self.column}" if self.column else "")
@@ -173,9 +176,24 @@ def build(
     if bad:
         keep = pa.array([index not in bad for index in range(table.num_rows)], pa.bool_())
         table = table.filter(keep)
-    return FileChunk(
-        table, tuple(replace(line, record=index) for index, line in sorted(bad.items()))
+    lines = (
+        replace(line, record=index, fields=row_fields(arrays, index))
+        for index, line in sorted(bad.items())
     )
+    return FileChunk(table, tuple(lines))
+
+
+def row_fields(arrays: Mapping[str, pa.Array | pa.ChunkedArray], index: int) -> str:
+    """Return a row as a JSON object of texts that `psoup.formats.convert` reads; nothing if a field
+    has no text, as bytes that are not UTF-8."""
+    try:
+        texts = {
+            name: array.slice(index, 1).cast(pa.string())[0].as_py()
+            for name, array in arrays.items()
+        }
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return ""
+    return json.dumps(texts, ensure_ascii=False)
 
 
 def _has_patches(

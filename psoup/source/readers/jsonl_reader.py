@@ -83,7 +83,9 @@ class JsonLinesParser:
             return replace(chunk, size=block.size)
         lines = content.split(b"\n")
         bad = tuple(
-            replace(line, raw=_raw(lines[line.number - block.first_line])) for line in chunk.bad
+            # The line says more than its fields, which may be empty.
+            replace(line, raw=_raw(lines[line.number - block.first_line]), fields="")
+            for line in chunk.bad
         )
         return FileChunk(chunk.table, bad, block.size)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from psoup.source.connectors.kafka.broker import Broker
 from psoup.source.connectors.kafka.decoding import MessageDecoder
@@ -13,6 +15,7 @@ from psoup.source.errors import BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
 from psoup.source.lag import Lag
 from psoup.source.mapping import RowMapping
+from psoup.source.readers import FileChunk
 
 
 class KafkaConnector:
@@ -91,6 +94,9 @@ class KafkaConnector:
         finally:
             consumer.close()
         return lags
+
+    def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
+        return self._decoder.replayed(raw, metadata)
 
     def setup(self) -> str:
         return ""

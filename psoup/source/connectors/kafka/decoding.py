@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from client_sdk import Stream
+from psoup.source.connectors.kafka.stored import StoredMessage, metadata_of
 from psoup.source.errors import BadSettings, PlaceLost
 from psoup.source.feeding.piece import BadRow, Mark, Piece
 from psoup.source.mapping import Row, RowMapping, load_json
-from psoup.source.readers.chunk import BadLine
+from psoup.source.readers.chunk import BadLine, FileChunk
 
 FORMATS = ("json", "text", "debezium")
 _MAX_RAW_CHARACTERS = 1 << 20
@@ -40,7 +41,7 @@ class MessageDecoder:
             rows += records
             sources += [message] * len(records)
         chunk = self._mapping.chunk(rows, range(len(rows)), bad)
-        bad_rows = tuple(_bad_row(line, sources[line.record]) for line in chunk.bad)
+        bad_rows = tuple(_bad_row(line, sources) for line in chunk.bad)
 
         def mark_before(record: int) -> Mark:
             mark: Mark = mark_at(sources[record].offset())
@@ -48,6 +49,14 @@ class MessageDecoder:
 
         mark = mark_at(messages[-1].offset() + 1)
         return Piece(chunk.table, bad_rows, mark, mark_before)
+
+    def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
+        """Return the rows of a message that was put aside. Raises ValueError."""
+        rows = self._rows(StoredMessage(raw, metadata))
+        if "record" in metadata:
+            # The other record of the message has its own place, in the stream or aside.
+            rows = rows[metadata["record"] :][:1] or rows[-1:]
+        return self._mapping.chunk(rows, range(len(rows)), {})
 
     def _rows(self, message: Any) -> list[Row]:
         value, metadata = message.value(), _Metadata(message)
@@ -160,9 +169,14 @@ def _place(message: Any) -> str:
     return f"{message.topic()}[{message.partition()}]@{message.offset()}"
 
 
-def _bad_row(line: BadLine, message: Any) -> BadRow:
+def _bad_row(line: BadLine, sources: Sequence[Any]) -> BadRow:
+    """Return a bad record as a bad row. `sources` are the messages of the records."""
+    message = sources[line.record]
+    count = sum(source is message for source in sources[max(0, line.record - 1) : line.record + 2])
+    number = int(line.record > 0 and sources[line.record - 1] is message)
     raw = (message.value() or b"").decode("utf-8", "backslashreplace")[:_MAX_RAW_CHARACTERS]
     column = f", {line.column}" if line.column else ""
     reason = "BAD_VALUE" if line.column else "BAD_ROW"
     why = f"{raw[:_SHOWN_CHARACTERS]!r}: {line.text} {line.why}"
-    return BadRow(line.record, f"{_place(message)}{column}", reason, why, raw)
+    metadata = metadata_of(message, raw, number if count > 1 else None)
+    return BadRow(line.record, f"{_place(message)}{column}", reason, why, raw, metadata)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from client_sdk import Client
-from psoup.source.connectors.partition import Context, Partition, Records
+from psoup.source.connectors.partition import NO_FIELDS, Context, Partition, Records
 from psoup.source.connectors.postgres.catalog import TableMapping, quoted, read_shape
 from psoup.source.connectors.postgres.changes import ChangeMaker
 from psoup.source.connectors.postgres.session import connect
@@ -13,6 +15,7 @@ from psoup.source.connectors.postgres.wal import PostgresReader
 from psoup.source.errors import BadSettings
 from psoup.source.feeding.piece import Mark, Piece, decode_mark
 from psoup.source.lag import Lag
+from psoup.source.readers import FileChunk
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TABLE = re.compile(r"[^.,*\s]+\.[^.,*\s]+")
@@ -130,6 +133,9 @@ class PostgresConnector:
         end, mark, kept = row
         kept_bytes = {"bytes of WAL kept": kept}
         return {name: Lag("bytes behind", mark, end, others=kept_bytes) for name in records}
+
+    def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
+        raise ValueError(NO_FIELDS)
 
     def setup(self) -> str:
         """Return the statements that a superuser runs once. The source creates the slot itself."""
