@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 # More ends than these are thinned out; the time is less exact then.
 _MOST_ENDS = 1000
@@ -14,16 +13,16 @@ _MOST_ENDS = 1000
 class Lag:
     """The newest place outside and the one of the mark, counted in `unit`, such as `messages`.
 
-    `is_rows` says that a unit is a row. `others` are more amounts by unit, for people. Outside a
-    record is kept for `kept_seconds`, None if nobody knows.
+    `is_rows` says that a unit is a row. Outside a record is kept for `kept_seconds`, None if nobody
+    knows. `retained_bytes` of log are kept there for the source, None if there is none.
     """
 
     unit: str
     mark: int
     end: int
     is_rows: bool = False
-    others: Mapping[str, int] = field(default_factory=dict)
     kept_seconds: float | None = None
+    retained_bytes: int | None = None
 
     @property
     def amount(self) -> int:
@@ -31,7 +30,10 @@ class Lag:
 
     def amounts(self) -> dict[str, int]:
         """Return the amounts by unit."""
-        return {self.unit: self.amount, **self.others}
+        amounts = {self.unit: self.amount}
+        if self.retained_bytes is not None:
+            amounts["bytes of WAL kept"] = self.retained_bytes
+        return amounts
 
 
 class LagHistory:

@@ -69,6 +69,12 @@ class LagWatch:
         counts = [lag.amount for lag, _ in self._lags if lag.is_rows]
         return sum(counts) if counts else None
 
+    def retained_bytes(self) -> int | None:
+        """Return how much the other side keeps for the source; None if nothing."""
+        # One slot may serve several publishers.
+        sizes = (lag.retained_bytes for lag, _ in self._lags)
+        return max((size for size in sizes if size is not None), default=None)
+
     def retention_left(self) -> float | None:
         """Return for how long the oldest unread record is kept where it is; None if unknown."""
         now = time.monotonic()
@@ -119,6 +125,11 @@ class SourceMetrics(Collector):
             "psoup_source_retention_left_seconds",
             "For how long the oldest unread record is still kept where it is.",
             {name: watch.retention_left() for name, watch in watches.items()},
+        )
+        yield _gauge(
+            "psoup_source_retained_bytes",
+            "What the other side keeps because the source has not confirmed it.",
+            {name: watch.retained_bytes() for name, watch in watches.items()},
         )
         bad_rows = CounterMetricFamily(
             "psoup_source_bad_rows", "Bad rows that were put aside.", labels=["source"]

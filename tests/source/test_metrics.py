@@ -13,6 +13,7 @@ from client_sdk import PsoupError
 from client_sdk.pulls import Pull, PullReport
 from psoup.cli import cli
 from psoup.cli.pull_metrics import PullMetrics
+from psoup.source.feeding.bad_rows import ASIDE_COLUMNS
 from psoup.source.lag import _MOST_ENDS, Lag, LagHistory
 from tests.source.conftest import Sources
 from tests.support.monitoring import Scrape, scrape_until
@@ -66,8 +67,8 @@ def test_a_pull_that_stays_connected_is_current_until_it_fails(
 @pytest.mark.process
 def test_a_scrape_of_a_source_and_a_pull(sources: Sources) -> None:
     sources.client.define("CREATE STREAM s (k BIGINT)")
-    columns = ("source", "place", "reason", "message", "raw")
-    sources.client.define(f"CREATE STREAM r ({', '.join(f'{name} TEXT' for name in columns)})")
+    columns = ", ".join(f"{name} TEXT" for name in ASIDE_COLUMNS)
+    sources.client.define(f"CREATE STREAM r ({columns})")
     sources.client.register("SELECT k FROM s", key="all")
     (sources.folder / "a.csv").write_text("k\n1\nx\n2\n")
     more = 'bad_rows = "aside"\naside = "r"\n'

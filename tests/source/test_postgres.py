@@ -10,9 +10,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
 
 from client_sdk import NotFound
+from psoup.source.connectors.postgres import slot as slot_module
+from psoup.source.connectors.postgres.session import connect
+from psoup.source.connectors.postgres.slot import SlotWatch
 from tests.source.conftest import Sources
 from tests.support.server.process import ServerProcess
 from tests.support.source.postgresql import PostgresServer, postgres_server
@@ -193,6 +197,33 @@ def follow_visits(postgres: Any, sources: Sources) -> None:
     insert("d", "2")
     rows[3] = ("d   ", Decimal("2.00"), "10.0.0.1", "new", True)
     sources.wait_for(lambda: visits() == rows)
+
+
+def test_a_slot_that_keeps_too_much_is_dropped_under_its_reader(
+    server: PostgresServer, postgres: Any, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the store is away: the reader is connected, and confirms nothing."""
+    monkeypatch.setattr(slot_module, "LOOK_SECONDS", 0.05)
+    dsn_file = sources.folder / "dsn"
+    replication = connect(dsn_file, replication=True)
+    reader = replication.cursor()
+    reader.create_replication_slot("busy", output_plugin="wal2json")
+    reader.start_replication(slot_name="busy", decode=True)
+    watch, *lenient = (SlotWatch(dsn_file, "busy", most) for most in (1_000_000, 10**12, None))
+    try:
+        insert(postgres, 0, 20_000)
+        sources.wait_for(lambda: bool(watch.problem))
+    finally:
+        for item in (watch, *lenient):
+            item.close()
+    assert "slot busy kept" in watch.problem
+    assert [item.problem for item in lenient] == ["", ""]
+    postgres.execute("SELECT count(*) FROM pg_replication_slots")
+    assert postgres.fetchone() == (0,)
+    with pytest.raises(psycopg2.Error):
+        while True:
+            reader.read_message()
+    replication.close()
 
 
 def test_what_check_refuses(postgres: Any, sources: Sources) -> None:

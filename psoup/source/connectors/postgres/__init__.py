@@ -131,8 +131,7 @@ class PostgresConnector:
         if row is None:
             return {}
         end, mark, kept = row
-        kept_bytes = {"bytes of WAL kept": kept}
-        return {name: Lag("bytes behind", mark, end, others=kept_bytes) for name in records}
+        return {name: Lag("bytes behind", mark, end, retained_bytes=kept) for name in records}
 
     def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
         raise ValueError(NO_FIELDS)

@@ -14,6 +14,7 @@ from client_sdk import Client
 from psoup.source.connectors.postgres.catalog import TableMapping
 from psoup.source.connectors.postgres.changes import Change, ChangeMaker, decode
 from psoup.source.connectors.postgres.session import connect, first_line, lsn_text, parse_lsn
+from psoup.source.connectors.postgres.slot import SlotWatch
 from psoup.source.connectors.postgres.snapshot import (
     TableSnapshot,
     create_slot,
@@ -51,7 +52,7 @@ class PostgresReader:
         slot_most: int | None,
     ) -> None:
         self._dsn_file, self._table, self._slot, self._mapping = dsn_file, table, slot, mapping
-        self._make_client, self._on_truncate, self._slot_most = make_client, on_truncate, slot_most
+        self._make_client, self._on_truncate = make_client, on_truncate
         self._maker = ChangeMaker(mapping)
         self._pieces: Iterator[Piece] = iter(())
         self._changes: list[Change] = []
@@ -60,6 +61,7 @@ class PostgresReader:
         self._time = str(mark.get("time", ""))
         self._has_actions = self._in_transaction = False
         self._snapshot: TableSnapshot | None = None
+        self._watch: SlotWatch | None = None
         self._stream: Any = None
         self._acknowledged: Mark = mark
         self._control = connect(dsn_file)
@@ -74,6 +76,7 @@ class PostgresReader:
         except BaseException:
             self.close()
             raise
+        self._watch = SlotWatch(dsn_file, slot, slot_most)
 
     def _query(self, text: str, *values: Any) -> Any:
         with self._control.cursor() as cursor:
@@ -187,7 +190,9 @@ class PostgresReader:
             piece = next(self._pieces, None)
             return piece if piece is not None else self._poll_log(seconds)
         except psycopg2.Error as error:
-            raise SourceAway(f"PostgreSQL: {first_line(error)}") from None
+            problem = self._watch.problem if self._watch else ""
+            reason = problem or f"PostgreSQL: {first_line(error)}"
+            raise SourceAway(reason) from None
 
     def _poll_log(self, seconds: float) -> Piece | None:
         deadline = time.monotonic() + seconds
@@ -237,27 +242,11 @@ class PostgresReader:
 
     def _idle(self) -> Piece | None:
         """Move the mark behind what others wrote, so that the server can drop its log."""
-        if self._slot_most is not None and time.monotonic() - self._moved_at > IDLE_SECONDS:
-            self._check_retained()
         end = max(self._ended, int(self._stream.wal_end or 0)) if not self._changes else 0
         if end <= self._confirmed or time.monotonic() - self._moved_at < IDLE_SECONDS:
             return None
         self._moved_at, self._ended = time.monotonic(), end
         return Piece(self._empty, mark=self._mark(end))
-
-    def _check_retained(self) -> None:
-        row = self._query(
-            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint "
-            "FROM pg_replication_slots WHERE slot_name = %s",
-            self._slot,
-        )
-        if row is not None and self._slot_most is not None and row[0] > self._slot_most:
-            self._replication.close()
-            self._query("SELECT pg_drop_replication_slot(%s)", self._slot)
-            raise SourceAway(
-                f"slot {self._slot} kept {row[0]:,} bytes, more than slot_most, and was dropped; "
-                "the table is read again"
-            )
 
     # ---- TRUNCATE
 
@@ -301,9 +290,9 @@ class PostgresReader:
         """A poll does not wait for long."""
 
     def close(self) -> None:
-        for connection in (self._snapshot, self._replication, self._control):
-            if connection is not None:
-                connection.close()
+        for part in (self._watch, self._snapshot, self._replication, self._control):
+            if part is not None:
+                part.close()
 
 
 def _instant(text: str) -> str:
