@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -133,11 +135,27 @@ def _literal(kind: str, text: str) -> str:
         if text.upper() not in ("TRUE", "FALSE"):
             _bad_value(kind)
         return text.upper()
-    try:
-        float(text)
-    except ValueError:
+    if kind == "DOUBLE" and text.lower() in _NO_NUMBERS:
+        return f"CAST('{_NO_NUMBERS[text.lower()]}' AS DOUBLE)"
+    number = _NUMBERS.get(kind, _DECIMAL)
+    if not number.fullmatch(text) or math.isinf(float(text)):
         _bad_value(kind)
     return text
+
+
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+_NUMBERS = {
+    "BIGINT": re.compile("[+-]?[0-9]+"),
+    "DOUBLE": re.compile(rf"{_DECIMAL.pattern}([eE][+-]?[0-9]+)?"),
+}
+# Values of DOUBLE that SQL has no number for, and how it writes them.
+_NO_NUMBERS = {
+    "nan": "NaN",
+    "inf": "Infinity",
+    "infinity": "Infinity",
+    "-inf": "-Infinity",
+    "-infinity": "-Infinity",
+}
 
 
 def _bad_value(kind: str) -> NoReturn:

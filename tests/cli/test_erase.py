@@ -44,6 +44,11 @@ def erase(store: InsideStore, *arguments: str, typed: str = "") -> Result:
         ("DATE", date(2026, 11, 18), "2026-11-18"),
         ("BOOLEAN", True, "true"),
         ("DECIMAL(6,2)", Decimal("1.25"), "1.25"),
+        ("DOUBLE", float("nan"), "NaN"),
+        ("DOUBLE", float("-inf"), "-inf"),
+        ("DOUBLE", 1e-7, "1e-7"),
+        ("TEXT", "x" * 10_000, "x" * 10_000),
+        ("TEXT", "nan", "nan"),
     ],
 )
 def test_keys_of_every_type(store: InsideStore, type_: str, value: Any, text: str) -> None:
@@ -79,11 +84,23 @@ def test_several_columns_standard_input_and_other_streams(store: InsideStore) ->
         (("orders", "--where", "x=1"), "no column x"),
         (("orders", "--where", "n"), "column=value"),
         (("orders", "--where", "n=secret"), "not a BIGINT"),
+        (("orders", "--where", "n=nan"), "not a BIGINT"),
+        (("orders", "--where", "n=inf"), "not a BIGINT"),
+        (("orders", "--where", "n=1_0"), "not a BIGINT"),
+        (("orders", "--where", "n=\u0661"), "not a BIGINT"),
+        (("orders", "--where", "n="), "not a BIGINT"),
+        (("orders", "--where", "n=1 OR 1 = 1"), "not a BIGINT"),
+        (("prices", "--key", "1e999"), "not a DOUBLE"),
+        (("prices", "--key", "0x10"), "not a DOUBLE"),
+        (("amounts", "--key", "1e2"), "not a DECIMAL"),
+        (("amounts", "--key", "1.255"), "no row of amounts can have that key"),
     ],
 )
 def test_what_is_refused(store: InsideStore, arguments: tuple[str, ...], problem: str) -> None:
     store.client.define("CREATE STREAM visits (place TEXT, id BIGINT) KEY (place, id)")
     store.client.define("CREATE STREAM orders (person TEXT, n BIGINT)")
+    store.client.define("CREATE STREAM prices (id DOUBLE) KEY (id)")
+    store.client.define("CREATE STREAM amounts (id DECIMAL(6,2)) KEY (id)")
     refused = erase(store, *arguments, "--yes")
     assert refused.exit_code != 0 and problem in refused.output, refused.output
     assert "secret" not in refused.output

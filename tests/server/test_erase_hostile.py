@@ -4,6 +4,8 @@ spelling is the same key."""
 from __future__ import annotations
 
 import logging
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,10 @@ async def test_a_refused_statement_leaves_no_value(
         ("TEXT", "", "''", ""),
         ("TEXT", "it's", "'it''s'", "it's"),
         ("BOOLEAN", True, "true", True),
+        ("DOUBLE", float("nan"), "CAST('NaN' AS DOUBLE)", float("nan")),
+        ("DOUBLE", 0.1, "0.1", 0.1),
+        ("DECIMAL(6,2)", Decimal("1.25"), "1.250", Decimal("1.25")),
+        ("DATE", date(2026, 1, 2), "DATE '2026-01-02'", date(2026, 1, 2)),
     ],
 )
 async def test_spellings_of_a_key(
@@ -76,3 +82,42 @@ async def test_spellings_of_a_key(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await boss.publish("people", id=[repeated], name=["y"])
         assert detail(caught.value).reason == "ERASED"
+
+
+@pytest.mark.parametrize(
+    ("type_", "published", "erased"),
+    [
+        ("BIGINT", 1, "1.5"),
+        ("BIGINT", 1, "9223372036854775808"),
+        ("BIGINT", 1, "1e300"),
+        ("BIGINT", 1, "CAST('NaN' AS DOUBLE)"),
+        ("DECIMAL(6,2)", Decimal("1.25"), "1.255"),
+        ("DECIMAL(6,2)", Decimal("1.25"), "99999999"),
+    ],
+)
+async def test_a_value_that_no_key_has_is_refused(
+    type_: str, published: Any, erased: str, tmp_path: Path
+) -> None:
+    """Rounded it would be another key, which would be refused from then on."""
+    async with tenant_server(tmp_path / "store") as server:
+        boss = server.administrator
+        await boss.define(f"CREATE STREAM people (id {type_}, name TEXT) KEY (id)")
+        await boss.publish("people", id=[published], name=["x"])
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await boss.define(f"ERASE FROM people WHERE id = {erased}")
+        assert detail(caught.value).reason == "BAD_ERASE", caught.value
+        await boss.publish("people", id=[published], name=["y"])
+        assert await boss.ask("SELECT name FROM people") == ["y"]
+
+
+async def test_keys_that_look_alike_are_different(tmp_path: Path) -> None:
+    """A Latin and a Greek letter, and a letter as one code point and as two."""
+    alike = ["A", "\u0391", "\u00e9", "e\u0301", "a", "", " "]
+    async with tenant_server(tmp_path / "store") as server:
+        boss = server.administrator
+        await boss.define("CREATE STREAM people (id TEXT, name TEXT) KEY (id)")
+        await boss.publish("people", id=alike, name=alike)
+        for count, text in enumerate(alike[::2], 1):
+            await boss.define(f"ERASE FROM people WHERE id = '{text}'")
+            remaining = await boss.ask("SELECT name FROM people")
+            assert text not in remaining and len(remaining) == len(alike) - count

@@ -7,11 +7,14 @@ more.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import pyarrow as pa
 from sqlglot import exp
 
 from datastem.schema import StreamSchema
+from datastem.types import Kind
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.language.errors import BindProblem, Span, UnknownStream, located
 from querystem.language.expressions.bind import Binder
@@ -71,6 +74,8 @@ def bind_erase(
         where = _bound(node, schema)
         values = dict(_equalities(where, statement, schema))
         _check_columns(values, statement, schema)
+        for name in schema.key:
+            values[name] = _key_value(values[name], name, statement, schema)
     return ErasedRows(where, values)
 
 
@@ -119,6 +124,30 @@ def _check_columns(values: dict[str, Literal], statement: EraseRows, schema: Str
         raise _refused(statement, schema)
     if not schema.key and len(values) != 1:
         raise _refused(statement, schema)
+
+
+def _key_value(literal: Literal, name: str, statement: EraseRows, schema: StreamSchema) -> Literal:
+    """Return a value of a key column as the column has it. A value that it can't have is refused:
+    rounded it would be another key."""
+    type_, value = schema.types[name], literal.value
+    if type_.kind not in (Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL):
+        return literal
+    if type_.kind is Kind.DOUBLE:
+        value = float(value)  # type: ignore[arg-type]
+    try:
+        stored = pa.array([value], type_.arrow)[0].as_py()
+    except (pa.ArrowException, OverflowError):
+        stored = None
+    is_nan = isinstance(value, float) and math.isnan(value)
+    if stored is None or (stored != value and not is_nan):
+        label = schema.labelled.key[schema.key.index(name)]
+        raise BindProblem(
+            f"no row of {schema.name} can have that key: {label} is {type_}",
+            statement.span,
+            hint="write the value as the rows have it",
+            reason="BAD_ERASE",
+        )
+    return Literal(stored, type_)
 
 
 def _refused(statement: EraseRows, schema: StreamSchema) -> BindProblem:
