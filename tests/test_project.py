@@ -20,7 +20,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "acf1c54041aa30ef14104ddc4ca3ce2af1cd34db0588263f8ab4d0351be49eaf"
+WIRE = "a69f7b5d61f6efc8b2e81c2cf10e9d6e7a7ad4b964f940d2f34d8065c9e477eb"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

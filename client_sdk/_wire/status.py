@@ -276,6 +276,9 @@ class StoreStatus:
     `stream_times` are streams whose NOW was taken past the clock, or that have late rows, at most
     ten, for those who administer the tenant.
 
+    `server` is the process that answers; `server_count` servers share its port, so that another
+    connection may reach another of them.
+
     A caller who is no operator sees the part of its own tenant, and 0 for what belongs to the whole
     store. `behind_rows` and `behind` are then about the streams that the caller may read
     completely.
@@ -308,6 +311,8 @@ class StoreStatus:
     quarantine: tuple[Quarantined, ...] = ()
     top_registrations: tuple[RegistrationWork, ...] = ()
     stream_times: tuple[StreamTime, ...] = ()
+    server: str = ""
+    server_count: int = 0
 
     @classmethod
     def from_wire(cls, message: pb.StatusResponse) -> StoreStatus:
@@ -341,4 +346,6 @@ class StoreStatus:
             quarantine=tuple(map(Quarantined.from_wire, message.quarantine)),
             top_registrations=tuple(map(RegistrationWork.from_wire, message.top_registrations)),
             stream_times=tuple(map(StreamTime.from_wire, message.stream_times)),
+            server=message.server,
+            server_count=message.server_count,
         )

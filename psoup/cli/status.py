@@ -54,6 +54,7 @@ def status(connection: Connection, as_json_: bool) -> None:
 def _pairs(status: StoreStatus) -> list[tuple[str, str]]:
     return [
         ("version", status.version),
+        *_server(status),
         ("up for", _uptime(status.uptime.total_seconds())),
         ("now", str(status.now)),
         ("streams", f"{status.stream_count:,}"),
@@ -68,6 +69,13 @@ def _pairs(status: StoreStatus) -> list[tuple[str, str]]:
         ("cache", f"{_mebibytes(status.cache_bytes)} of {_mebibytes(status.cache_limit_bytes)}"),
         *_quotas(status),
     ]
+
+
+def _server(status: StoreStatus) -> list[tuple[str, str]]:
+    if not status.server:
+        return []
+    several = f", one of {status.server_count} on this port" if status.server_count > 1 else ""
+    return [("server", f"{status.server}{several}")]
 
 
 def _quotas(status: StoreStatus) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from psoup.cli.output import as_json, draw, echo
 from psoup.cli.problems import Problem
 from psoup.cli.top_looks import Look, Looks
 from psoup.cli.top_screen import screen
+from psoup.cli.top_servers import Servers
 from psoup.escaping import escaped
 
 _RETRY_SECONDS = 1.0
@@ -59,7 +60,8 @@ def top(
 ) -> None:
     """Watch a store at work: calls, rows by stream, the engine, memory, who works most.
 
-    Asks each server that --target names. Ctrl-C ends it.
+    Asks each server that --target names, and for operators each of several on one port. Ctrl-C ends
+    it.
 
     \b
     psoup top
@@ -73,11 +75,11 @@ def top(
     if not once and not terminal.is_terminal:
         raise click.UsageError("this is no terminal: add --once")
     with ExitStack() as stack:
-        clients = {}
+        servers = {}
         for target in targets_of(connection.target):
             single = replace(connection, target=target)
-            clients[target] = stack.enter_context(single.client())
-        looks = Looks(clients, every, metrics, metrics_token_file)
+            servers[target] = stack.enter_context(closing(Servers(single.client)))
+        looks = Looks(servers, every, metrics, metrics_token_file)
         if not once:
             _watch(looks, connection.target, terminal)
             return

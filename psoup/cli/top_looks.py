@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from client_sdk import Client, ConnectionFailed, StoreStatus, Stream
+from client_sdk import ConnectionFailed, StoreStatus, Stream
 from psoup.cli.call_rates import Buckets, CallRate, call_rates, read_buckets
+from psoup.cli.top_servers import Servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,12 @@ class Looks(Iterator[Look]):
 
     def __init__(
         self,
-        clients: dict[str, Client],
+        servers: dict[str, Servers],
         seconds: float,
         metrics: Sequence[str],
         token_file: Path | None,
     ) -> None:
-        self._clients = clients
+        self._servers = servers
         self._seconds = seconds
         self._metrics = metrics
         self._token_file = token_file
@@ -113,11 +114,11 @@ class Looks(Iterator[Look]):
         servers: list[ServerLook] = []
         streams: Sequence[Stream] | None = None
         failure: ConnectionFailed | None = None
-        for target, client in self._clients.items():
+        for target, part in self._servers.items():
             try:
-                status = client.status()
-                streams = client.streams() if streams is None else streams
-                servers.append(ServerLook(target, status))
+                answers = part.ask()
+                streams = answers[0][0].streams() if streams is None else streams
+                servers += [ServerLook(target, status) for _, status in answers]
             except ConnectionFailed as error:
                 servers.append(ServerLook(target, None))
                 failure = error

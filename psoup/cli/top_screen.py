@@ -63,7 +63,8 @@ def _server(server: ServerLook) -> str:
         return f"{escaped(server.target)}: no answer"
     used, limit = server.status.cache_bytes, server.status.cache_limit_bytes
     memory = f"memory {_bar(used, limit)} {used >> 20:,} of {limit >> 20:,} MiB"
-    return f"{escaped(server.target)}: {memory}"
+    name = f" {server.status.server}" if server.status.server_count > 1 else ""
+    return f"{escaped(server.target + name)}: {memory}"
 
 
 def _bar(part: int, whole: int) -> str:

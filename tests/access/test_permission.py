@@ -235,6 +235,8 @@ async def test_status_and_clock_say_nothing_of_others(shop: Shop) -> None:
     for caller in (shop.alice, shop.boss, root):
         (status,) = await caller.call("Status", pb.StatusRequest())
         counts.append((status.stream_count, status.registration_count, status.predicate_count))
+        is_operator = caller is root
+        assert (status.server != "") == is_operator and status.server_count == int(is_operator)
     assert counts == [(1, 1, 0), (2, 2, 0), (3, 2, 1)]
     (clock,) = await shop.boss.call("Clock", pb.ClockRequest())
     assert not clock.server and clock.HasField("clock")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from psoup.cli import cli
 from psoup.cli.call_rates import Buckets, CallRate, call_rates
 from psoup.cli.top_looks import BackfillProgress, Look, ServerLook, StreamRate, WorkSum
 from psoup.cli.top_screen import screen
+from psoup.cli.top_servers import Servers
 from tests.support.server.process import ServerProcess
 
 pytestmark = pytest.mark.process
@@ -67,6 +70,31 @@ def test_servers_that_are_away_are_shown(address: str) -> None:
     assert code == 0 and "127.0.0.1:1: no answer" in output and f"{address}: memory" in output
     code, output = run("127.0.0.1:1", "--once")
     assert code == 3 and "No answer" in output
+
+
+def test_each_server_of_a_group_is_asked(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "store", "--servers", "3")
+    try:
+        with closing(Servers(lambda: Client(server.address))) as servers:
+            # Each ask goes on to look for those that it has not met yet.
+            while len(answers := servers.ask()) < 3:
+                pass
+            assert len({status.server for _, status in answers}) == 3
+            assert {status.server_count for _, status in answers} == {3}
+            # A client that has lost its server may come to one that another has.
+            answers[0][0].close()
+            servers._clients.remove(answers[0][0])
+            while len(answers := servers.ask()) < 3:
+                pass
+        code, output = run(server.address, "--once", "--every", "0.1")
+        assert code == 0 and output.count(f"{server.address} {socket.gethostname()}/") >= 2
+        assert run_status(server.address).count("one of 3 on this port") == 1
+    finally:
+        server.stop()
+
+
+def run_status(address: str) -> str:
+    return CliRunner().invoke(cli, ["--target", address, "status"]).output
 
 
 def test_calls_come_from_metrics(tmp_path: Path) -> None:
@@ -122,6 +150,8 @@ def test_a_narrow_screen_keeps_its_lines() -> None:
         cache_limit_bytes=1 << 31,
         stream_count=1,
         registration_count=1,
+        server="a-machine/17",
+        server_count=1,
     )
     look = Look(
         (ServerLook("a.example:7181", cast(StoreStatus, status)),),

@@ -10,6 +10,7 @@ from psoup.access.actions import reads_all
 from psoup.access.principal import Principal
 from psoup.answers import View
 from psoup.answers.replicas.pending import pending_of
+from psoup.process_log import process_name
 from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.settings import Settings
@@ -62,6 +63,8 @@ def status_message(core: Core, acting: Acting) -> pb.StatusResponse:
     if epoch.number:
         message.epoch_at.CopyFrom(from_instant(epoch.made_at))
     message.top_registrations.extend(_top_registrations(core, acting))
+    message.server = process_name()
+    message.server_count = 1 if core.settings.group is None else core.settings.group.members
     message.stream_times.extend(_stream_times(core.follower.state, acting))
     return message if acting.operates else _own_part(core, acting, message)
 
@@ -122,6 +125,8 @@ _OF_ALL = (
     "cache_bytes",
     "composite_count",
     "suspended_count",
+    "server",
+    "server_count",
 )
 _OF_LOST_ROWS = ("first_row_id", "row_count", "begin", "end")
 
