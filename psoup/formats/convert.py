@@ -32,6 +32,7 @@ _UTC = pa.timestamp("us", tz="UTC")
 # Not by pa.scalar, which imports pandas if that is installed.
 _NULL_TEXT = pa.nulls(1, pa.string())[0]
 
+_MAX_DECIMAL_DIGITS = 38
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
 # The form of text for each type. A text of this form may still not fit: 2026-02-31.
 _SHAPES = {
@@ -88,12 +89,15 @@ def _shape(column: TargetColumn) -> str:
     if column.kind != "DECIMAL":
         return _SHAPES[column.kind]
     whole = column.arrow.precision - column.arrow.scale
-    return rf"[+-]?0*\d{{0,{whole}}}(?:\.\d{{0,{column.arrow.scale}}}0*)?"
+    plain = rf"0*\d{{0,{whole}}}(?:\.\d{{0,{column.arrow.scale}}}0*)?"
+    return rf"[+-]?(?:{plain}|\d*(?:\.\d*)?[eE][+-]?\d+)"
 
 
 def _cast_of(column: TargetColumn) -> Cast:
     if column.kind == "BIGINT":
         return _bigint
+    if column.kind == "DECIMAL":
+        return lambda texts: _decimal(texts, column.arrow)
     return _timestamp if column.kind == "TIMESTAMP" else lambda texts: texts.cast(column.arrow)
 
 
@@ -102,6 +106,19 @@ def _bigint(texts: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
         raise ValueError("hexadecimal")
     return texts.cast(pa.int64())
+
+
+def _decimal(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Cast numbers; zeros before and behind the digits of a DECIMAL are allowed."""
+    longest = pc.max(pc.utf8_length(texts)).as_py()
+    if longest is not None and longest > _MAX_DECIMAL_DIGITS:
+        texts = pc.replace_substring_regex(texts, r"^([+-]?)0+(\d)", r"\1\2")
+        texts = pc.replace_substring_regex(texts, r"(\.\d*?)0+$", r"\1")
+        digits = pc.replace_substring_regex(texts, r"[eE].*|[+-.]", "")
+        # Of more digits Arrow keeps the last 128 bits: another number.
+        if pc.any(pc.greater(pc.utf8_length(digits), _MAX_DECIMAL_DIGITS)).as_py():
+            raise ValueError("has more digits than any DECIMAL")
+    return texts.cast(type_)
 
 
 def _timestamp(texts: pa.Array) -> pa.Array:

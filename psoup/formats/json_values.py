@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 
 from psoup.formats.convert import Converted, TargetColumn, convert_text
 
+_SHOWN_CHARACTERS = 40
 _NONE = type(None)
 # The JSON types of each column type; the others are written as strings.
 _JSON_TYPES: dict[str, frozenset[type]] = {
@@ -21,6 +22,15 @@ _JSON_TYPES: dict[str, frozenset[type]] = {
 }
 _STRING = frozenset({str, _NONE})
 _NUMBERS = ("BIGINT", "DOUBLE")
+
+
+def exact_number(text: str) -> Decimal:
+    """Return a number of JSON with all its digits, as `parse_float` of decoders. Raise ValueError
+    for an exponent that no Decimal has."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"has the number {text[:_SHOWN_CHARACTERS]}, which is too large") from None
 
 
 def json_constant(value: Any) -> Any:

@@ -6,11 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 from client_sdk import Stream
-from psoup.formats.json_values import json_constant
+from psoup.formats.json_values import exact_number, json_constant
 from psoup.source.errors import BadSettings
 from psoup.source.readers.chunk import OP, BadLine, FileChunk
 from psoup.source.readers.jsonl_reader import chunk_of_rows
@@ -130,7 +129,7 @@ def present_columns(stream: Stream, columns: Mapping[str, str]) -> dict[str, str
 def load_json(content: bytes) -> Any:
     """Return a JSON value with all digits of its numbers. Raises ValueError."""
     try:
-        return json.loads(content.decode(), parse_float=Decimal)
+        return json.loads(content.decode(), parse_float=exact_number)
     except RecursionError:
         raise ValueError("is nested too deep") from None
 

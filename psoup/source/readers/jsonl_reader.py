@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from client_sdk import Column, Stream
-from psoup.formats.json_values import array_of, convert_array, json_constant, misfits
+from psoup.formats.json_values import array_of, convert_array, exact_number, json_constant, misfits
 from psoup.source.errors import BadInput
 from psoup.source.readers.chunk import (
     BATCH_COLUMNS,
@@ -46,7 +45,7 @@ class JsonLinesParser:
     ) -> None:
         # A float would round the digits of a DECIMAL. Without such columns floats are quicker.
         exact = any(column.kind == "DECIMAL" for column in stream.columns)
-        self._load = partial(json.loads, parse_float=Decimal) if exact else json.loads
+        self._load = partial(json.loads, parse_float=exact_number) if exact else json.loads
         self._stream = stream
         self._options = options
         self._names = {column.name for column in stream.columns}

@@ -12,7 +12,6 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from datastem.accept import Limits
 from datastem.errors import RowError
 from datastem.schema import StreamSchema
 from datastem.types import Kind
+from psoup.formats.json_values import exact_number
 from psoup.server.wire.arrow import Buffer
 from psoup.web.bodies.columns import MAX_ROW_BYTES, malformed, table_of, too_long
 from querystem.pace import spending
@@ -51,7 +51,7 @@ def _text(content: Buffer) -> str:
 def _decoder(schema: StreamSchema) -> json.JSONDecoder:
     # A float would round the digits of a DECIMAL. Without such columns floats are quicker.
     exact = any(column.type.kind is Kind.DECIMAL for column in schema.columns)
-    return json.JSONDecoder(parse_float=Decimal if exact else None, parse_constant=_constant)
+    return json.JSONDecoder(parse_float=exact_number if exact else None, parse_constant=_constant)
 
 
 def _constant(name: str) -> Any:
