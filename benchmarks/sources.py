@@ -211,7 +211,7 @@ class _MessageReader:
         self._at += len(messages)
         if not messages:
             return Piece(self._empty, is_last=True)
-        return self._decoder.piece(messages, lambda offset: {"offset": offset})
+        return next(self._decoder.pieces(messages, lambda offset: {"offset": offset}))
 
     def acknowledge(self, mark: Mark) -> None:
         pass

@@ -145,13 +145,12 @@ async def _feed(
         stream = await client.stream("s")
         connector = make_connector(Context(settings, stream, client))
         (partition,) = await asyncio.to_thread(connector.partitions, {})
-        start = await asyncio.to_thread(partition.begin, "earliest")
         await Feed(
             client,
             stream,
             partition.publisher,
             partition.open_reader,
-            start=start,
+            begin=partial(partition.begin, "earliest"),
             report=report,
             stopping=stopping,
         ).run()

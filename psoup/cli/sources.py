@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from contextlib import suppress
 from dataclasses import replace
@@ -100,7 +99,7 @@ def _with_store(settings: SourceSettings, connection: Connection) -> SourceSetti
     "--from",
     "start",
     default="",
-    metavar="earliest|latest|MARK",
+    metavar="earliest|latest|INSTANT|MARK",
     show_default="earliest, if the stream is empty",
     help="Where to begin if the store has no mark of a source.",
 )
@@ -265,7 +264,11 @@ def _lag(amounts: dict[str, int]) -> str:
 @SETTINGS
 @click.argument("name")
 @click.option(
-    "--to", "mark", required=True, metavar="MARK", help="Where to go on, as status shows it."
+    "--to",
+    "mark",
+    required=True,
+    metavar="earliest|latest|INSTANT|MARK",
+    help="Where to go on; status shows marks.",
 )
 @click.option("--partition", default="", help="The partition, if there are several.")
 @click.pass_obj
@@ -276,12 +279,6 @@ def skip(connection: Connection, file: Path, name: str, mark: str, partition: st
     psoup source skip sources.toml trades --partition trades/0 --to '{"offset": 18}'
     psoup source skip sources.toml orders --to latest
     """
-    if mark not in ("earliest", "latest"):
-        try:
-            if not isinstance(json.loads(mark), dict):
-                raise ValueError
-        except ValueError:
-            fail("--to is earliest, latest, or a mark: a JSON object as psoup source status shows")
     settings = _chosen(connection, file, (name,))[name]
     publisher, before = asyncio.run(skip_to(settings, mark, partition))
     note(f"{publisher} goes on at {mark}" + (f"; before: {before}" if before else ""))

@@ -10,10 +10,9 @@ from contextlib import suppress
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from client_sdk import AsyncClient, PsoupError
+from client_sdk import AsyncClient
 from psoup.source.connectors.partition import Connector, Context
 from psoup.source.connectors.registry import make_connector
-from psoup.source.errors import SourceAway, SourceError
 from psoup.source.lag import Lag, LagHistory
 from psoup.source.runner import source_records
 from psoup.source.settings import SourceSettings
@@ -142,8 +141,8 @@ class SourceMetrics(Collector):
 async def _look(watch: LagWatch) -> None:
     try:
         await watch.look()
-    except (SourceAway, SourceError, PsoupError):
-        # The runner of the source reports what is wrong.
+    except Exception:
+        # The runner of the source reports what is wrong, and the other sources are looked at.
         await watch.close()
 
 

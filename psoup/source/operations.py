@@ -67,7 +67,8 @@ async def skip_to(settings: SourceSettings, mark: str, partition: str = "") -> t
             )
         position = await asyncio.to_thread(parts[name].begin, mark)
         record = records.get(name)
-        publisher = client.publisher(name, next_sequence=record.sequence + 1 if record else 1)
+        sequence = record.sequence + 1 if record else 1
+        publisher = client.publisher(name, next_sequence=sequence, lease=parts[name].lease)
         empty = stream.schema.empty_table()
         await publisher.publish(stream.name, empty, mark=encode_mark(position))
         return name, record.mark.decode(errors="replace") if record else ""

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 
-from client_sdk import AsyncClient, NotFound, PsoupError, Stream
+from client_sdk import (
+    AsyncClient,
+    Conflict,
+    NotFound,
+    PreconditionFailed,
+    PsoupError,
+    Stream,
+)
 from psoup.source.connectors.partition import Connector, Context, Partition, Records
 from psoup.source.connectors.registry import make_connector
 from psoup.source.errors import BadSettings, NoMark, SourceAway, SourceError
@@ -16,12 +26,14 @@ from psoup.source.feeding.bad_rows import ASIDE_COLUMNS
 from psoup.source.feeding.feed import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Feed
 from psoup.source.feeding.fence import CopyFence
 from psoup.source.feeding.heartbeat import heartbeat_instant
-from psoup.source.feeding.publishing import is_transient
+from psoup.source.feeding.piece import encode_mark
+from psoup.source.feeding.publishing import SEQUENCE_REASONS, is_transient
 from psoup.source.feeding.report import Report
 from psoup.source.settings import SourceSettings
 from psoup.source.status import StatusFile
 
 Notice = Callable[[str], None]
+_SHOWN_CHARACTERS = 300
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,6 +113,11 @@ class SourceRunner:
         except (SourceError, PsoupError) as error:
             self.status.source(self.settings.name, "stopped", str(error))
             raise
+        except Exception as error:
+            # A fault of this program, or of a library: the other sources run on.
+            failure = SourceError(described(error))
+            self.status.source(self.settings.name, "stopped", str(failure))
+            raise failure from error
         self.status.source(self.settings.name, "ended")
 
     async def _run(self) -> None:
@@ -137,6 +154,8 @@ class SourceRunner:
         connector = make_connector(context)
         records = await source_records(client, name)
         self._check_mark(connector, records, stream)
+        if self.start and await self._store_start(client, stream, connector, records):
+            records = await source_records(client, name)
         tasks: dict[str, asyncio.Task[None]] = {}
         self._feeds.clear()
         self.status.source(name, "running")
@@ -147,7 +166,7 @@ class SourceRunner:
                 for partition in partitions[: connector.parallel]:
                     if partition.publisher not in tasks and len(tasks) < connector.parallel:
                         tasks[partition.publisher] = asyncio.create_task(
-                            self._feed(client, stream, partition, bool(records))
+                            self._feed(client, stream, partition)
                         )
                 await self._wait(tasks, connector.look_seconds)
                 for publisher in [key for key, task in tasks.items() if task.done()]:
@@ -190,6 +209,37 @@ class SourceRunner:
             "a mark"
         )
 
+    async def _store_start(
+        self, client: AsyncClient, stream: Stream, connector: Connector, records: Records
+    ) -> bool:
+        """Store the mark to begin with for each partition, without rows, if there is none; return
+        whether there was none. So a partition that is quiet begins there after a restart, too.
+
+        The first partition comes last: a start that was interrupted is made again.
+        """
+        if connector.fresh_partitions and self.start != "earliest":
+            raise BadSettings(
+                "--from is not for files, each of which is read once; pass over one with skip"
+            )
+        partitions = await asyncio.to_thread(connector.partitions, records)
+        if not partitions or partitions[0].publisher in records:
+            return False
+        empty = stream.schema.empty_table()
+        for partition in reversed(partitions):
+            if partition.publisher in records:
+                continue
+            mark = await asyncio.to_thread(partition.begin, self.start)
+            if not mark:
+                continue
+            publisher = client.publisher(partition.publisher, lease=partition.lease)
+            try:
+                await publisher.publish(stream.name, empty, mark=encode_mark(mark))
+            except (Conflict, PreconditionFailed) as error:
+                if error.reason not in SEQUENCE_REASONS:
+                    raise
+                # Another process has begun with it.
+        return True
+
     async def _wait(self, tasks: dict[str, asyncio.Task[None]], seconds: float) -> None:
         stop = asyncio.ensure_future(self.stopping.wait())
         try:
@@ -201,11 +251,7 @@ class SourceRunner:
         finally:
             stop.cancel()
 
-    async def _feed(
-        self, client: AsyncClient, stream: Stream, partition: Partition, has_marks: bool
-    ) -> None:
-        # A partition that is new in a source that has marks begins at its beginning.
-        start = "earliest" if has_marks else self.start or "earliest"
+    async def _feed(self, client: AsyncClient, stream: Stream, partition: Partition) -> None:
         report = Report(partition.publisher, self.notice)
         self.status.add(self.settings.name, report)
         try:
@@ -215,7 +261,8 @@ class SourceRunner:
                 partition.publisher,
                 partition.open_reader,
                 self.settings.policy(),
-                start=await asyncio.to_thread(partition.begin, start),
+                # A partition that is new in a source that has marks is read from its beginning.
+                begin=partial(partition.begin, "earliest"),
                 lease=partition.lease,
                 fence=CopyFence(self.standby),
                 report=report,
@@ -230,6 +277,16 @@ class SourceRunner:
         except (SourceError, PsoupError) as error:
             report.now("stopped", str(error))
             raise
+        except Exception as error:
+            report.now("stopped", described(error))
+            raise
+
+
+def described(error: Exception) -> str:
+    """Return what an unexpected error was, and the line of the program that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"unexpected {type(error).__name__}{place}: {str(error)[:_SHOWN_CHARACTERS]}"
 
 
 async def run_sources(runners: list[SourceRunner]) -> dict[str, Exception | None]:
@@ -237,7 +294,7 @@ async def run_sources(runners: list[SourceRunner]) -> dict[str, Exception | None
     results = await asyncio.gather(*(runner.run() for runner in runners), return_exceptions=True)
     outcome: dict[str, Exception | None] = {}
     for runner, result in zip(runners, results, strict=True):
-        if isinstance(result, BaseException) and not isinstance(result, SourceError | PsoupError):
+        if isinstance(result, BaseException) and not isinstance(result, Exception):
             raise result
         outcome[runner.settings.name] = result
     return outcome

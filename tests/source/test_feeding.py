@@ -197,6 +197,23 @@ def test_a_cut_connection_after_any_request(values: list[int], cut: int, batch_r
     assert numbers(transport) == good
 
 
+def test_a_slow_way_back_to_the_mark_never_moves_the_mark_back(
+    transport: MockTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that are counted are read again before the mark, which takes as long as it takes."""
+    values = list(range(20))
+    with pytest.raises(RuntimeError):
+        run(transport, lambda at: CountedReader(values, [1] * 20, at, fail_after=15))
+    assert numbers(transport) == values[:15]
+    monkeypatch.setattr(batches_module, "BATCH_SECONDS", 0.0)
+    for fail_after in (3, 14, 16, -1):
+        try:
+            run(transport, lambda at, n=fail_after: CountedReader(values, [1] * 20, at, n))
+        except RuntimeError:
+            continue
+    assert numbers(transport) == values
+
+
 @pytest.mark.parametrize("place", [0, 3, 6])
 def test_a_bad_row_stops_before_it(transport: MockTransport, place: int) -> None:
     values = [*range(place), -1, *range(place, 6)]

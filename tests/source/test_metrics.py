@@ -54,14 +54,14 @@ def test_a_pull_that_stays_connected_is_current_until_it_fails(
         (True, [10.0, 0.0, 10.0, 20.0]),
         (False, [10.0, 10.0, 20.0, 30.0]),
     ):
-        now, seen = 0.0, []
+        now, amounts = 0.0, []
         metrics = PullMetrics([pull], stays_connected)
         for report in (None, good, bad, bad):
             if report is not None:
                 metrics.note(report)
             now += 10.0
-            seen.append(values(metrics)[0])
-        assert seen == ages and values(metrics)[1] == 2.0
+            amounts.append(values(metrics)[0])
+        assert amounts == ages and values(metrics)[1] == 2.0
 
 
 @pytest.mark.process

@@ -57,9 +57,9 @@ def test_an_exponent_that_no_number_has_is_a_bad_value() -> None:
         ("0.00000000001", None),
     ],
 )
-@pytest.mark.parametrize("other", ["1", "x"], ids=["alone", "beside a bad value"])
-def test_digits_of_a_decimal(text: str, value: str | None, other: str) -> None:
-    array, failed = convert_text(pa.array(["2", text, None, other]), COLUMN)
+@pytest.mark.parametrize("neighbour", ["1", "x"], ids=["alone", "beside a bad value"])
+def test_digits_of_a_decimal(text: str, value: str | None, neighbour: str) -> None:
+    array, failed = convert_text(pa.array(["2", text, None, neighbour]), COLUMN)
     expected = None if value is None else Decimal(value)
-    assert array.to_pylist() == [2, expected, None, 1 if other == "1" else None]
-    assert failed.keys() == {*([1] if value is None else []), *([3] if other == "x" else [])}
+    assert array.to_pylist() == [2, expected, None, 1 if neighbour == "1" else None]
+    assert failed.keys() == {*([1] if value is None else []), *([3] if neighbour == "x" else [])}

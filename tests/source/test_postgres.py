@@ -131,6 +131,15 @@ def test_a_snapshot_then_every_change(postgres: Any, sources: Sources) -> None:
     # TRUNCATE stops the source.
     postgres.execute("TRUNCATE orders")
     assert last.wait() == 1 and "truncated" in last.text()
+    # No other place is there to go on at; the table is read again.
+    for place, code in (("latest", 2), ('{"phase": "wal", "lsn": "0/0"}', 2), ("earliest", 0)):
+        skip = sources.psoup("source", "skip", str(sources.file), "orders", "--to", place)
+        assert skip.wait() == code, skip.text()
+    insert(postgres, 1, 3)
+    again = sources.start()
+    sources.wait_for(lambda: stored(sources) == table(postgres))
+    assert again.stop() == 143
+    postgres.execute("TRUNCATE orders")
     sources.write(SOURCE.replace('slot = "', 'on_truncate = "delete", slot = "'))
     sources.start()
     insert(postgres, 5, 8)

@@ -17,9 +17,16 @@ import pyarrow.parquet
 
 from client_sdk import Stream
 from psoup.source.connectors.delta_log import DeltaLog, Version
-from psoup.source.connectors.partition import NO_FIELDS, Context, Partition, Records
+from psoup.source.connectors.marks import MarkForm
+from psoup.source.connectors.partition import (
+    NO_FIELDS,
+    Context,
+    Partition,
+    Records,
+    stored_mark,
+)
 from psoup.source.errors import BadSettings, PlaceLost
-from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.feeding.piece import Mark, Piece, first_piece
 from psoup.source.lag import Lag
 from psoup.source.readers import FileChunk, Options
 from psoup.source.readers.chunk import OP, column_map
@@ -29,6 +36,13 @@ POLL_SECONDS = 1.0
 _CHUNK_ROWS = 10_000
 _DELETES = ("delete", "update_preimage")
 _ROWS = ("insert", "update_postimage")
+_ENDS = ("earliest", "latest")
+_FORM = MarkForm(
+    _ENDS,
+    '{"version": 5}',
+    required={"version": int},
+    optional={"table": str, "snapshot": bool},
+)
 
 
 class DeltaConnector:
@@ -68,14 +82,16 @@ class DeltaConnector:
         return [Partition(name, self._open, self._begin)]
 
     def _begin(self, text: str) -> Mark:
-        if text not in ("earliest", "latest"):
-            return decode_mark(text.encode())
+        given = _FORM.read(text) if text not in _ENDS else {}
         log = self.log()
+        if given:
+            return {"table": log.table_id, **given}
         mark = {"table": log.table_id, "version": log.latest()}
         # The version is part of the mark: rows are counted in that one and no other.
         return mark | {"snapshot": True} if text == "earliest" else mark
 
     def _open(self, mark: Mark) -> DeltaReader:
+        _FORM.check(mark)
         return DeltaReader(self.log(), self._context.stream, self._options, self._changes, mark)
 
     def check(self) -> list[str]:
@@ -88,9 +104,8 @@ class DeltaConnector:
     def lag(self, records: Records) -> dict[str, Lag]:
         latest = self.log().latest()
         name = f"{self._context.settings.name}/table"
-        if name not in records:
-            return {}
-        return {name: Lag("versions", int(decode_mark(records[name].mark)["version"]), latest)}
+        mark = stored_mark(records[name]) if name in records else {}
+        return {name: Lag("versions", int(mark["version"]), latest)} if _FORM.fits(mark) else {}
 
     def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
         raise ValueError(NO_FIELDS)
@@ -117,7 +132,7 @@ class DeltaReader:
         if mark["table"] != log.table_id:
             raise PlaceLost(
                 f"the table was made again: its id is {log.table_id}, that of the mark "
-                f"{mark['table']}"
+                f"{mark['table']}. Read it as a whole with skip --to earliest"
             )
         self._version = int(mark["version"])
         self._pieces: Iterator[Piece] = iter(())

@@ -77,7 +77,7 @@ class DeltaLog:
         if self.latest() >= version:
             raise PlaceLost(
                 f"version {version} of {self._uri} is needed, and its log entry was removed; "
-                "begin again with --from earliest, or pass over it with skip"
+                "read the table again with skip --to earliest, or go on with skip --to latest"
             )
         return False
 
@@ -120,8 +120,8 @@ class DeltaLog:
             return self._files.open_input_file(unquote(path))
         except FileNotFoundError:
             raise PlaceLost(
-                f"{path} of {self._uri} is needed, and was vacuumed; begin again with --from "
-                "earliest, or pass over its version with skip"
+                f"{path} of {self._uri} is needed, and was vacuumed; read the table again with "
+                "skip --to earliest, or go on with skip --to latest"
             ) from None
 
     def with_partition(self, batch: pa.RecordBatch, values: Mapping[str, Any]) -> pa.RecordBatch:

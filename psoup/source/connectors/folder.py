@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,9 +14,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from psoup.source.connectors.partition import Context, Partition, Records
-from psoup.source.errors import BadInput, BadSettings, PlaceLost
-from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.connectors.marks import MarkForm
+from psoup.source.connectors.partition import Context, Partition, Records, stored_mark
+from psoup.source.errors import BadInput, BadSettings, PlaceLost, SourceAway
+from psoup.source.feeding.piece import Mark, Piece, encode_mark, first_piece
 from psoup.source.lag import Lag
 from psoup.source.mapping import RowMapping, load_json
 from psoup.source.readers import FORMATS, FileChunk, Options, read
@@ -25,6 +28,9 @@ QUIET_SECONDS = 2.0
 # Files that are deleted or moved do not come again.
 LEASE = timedelta(days=30)
 _HASH_BYTES = 1 << 20
+_PATH_CHARACTERS = 500
+_DONE_KEYS = {"done": bool, "path": str, "size": int, "mtime": int, "inode": int}
+_FORM = MarkForm(("earliest", "latest"), '{"row": 18}', optional=_DONE_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +47,11 @@ class Stamp:
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
     def mark(self, path: Path) -> Mark:
-        return {
-            "done": True,
-            "path": str(path)[-500:],
-            "size": self.size,
-            "mtime": self.mtime_ns,
-            "inode": self.inode,
-        }
+        """Return the mark of a file whose rows are all in the store."""
+        name = text_of(path)[-_PATH_CHARACTERS:]
+        return dict(
+            zip(_DONE_KEYS, (True, name, self.size, self.mtime_ns, self.inode), strict=True)
+        )
 
 
 class FolderConnector:
@@ -87,53 +91,80 @@ class FolderConnector:
         self._finished: set[tuple[Path, Stamp]] = set()
 
     def partitions(self, records: Records) -> list[Partition]:
+        partitions = list[Partition]()
+        for path, stamp, is_done in self._files(records):
+            # A file that was read and not deleted or moved, since the process ended, is left to do.
+            if is_done and self._after == "keep":
+                continue
+            try:
+                partitions.append(self._partition(path, stamp))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if not partitions:
+                    raise SourceAway(f"{text_of(path)} can't be read: {error.strerror}") from None
+                # Files are read in their order, so first those before it.
+                break
+        return partitions
+
+    def _files(self, records: Records) -> list[tuple[Path, Stamp, bool]]:
+        """Return the files that are not finished in their order, and whether their rows are in the
+        store."""
         done = {
-            (mark["path"], mark["size"], mark["mtime"], mark["inode"])
-            for mark in (decode_mark(record.mark) for record in records.values())
-            if mark.get("done")
+            encode_mark({name: mark.get(name) for name in _DONE_KEYS})
+            for mark in map(stored_mark, records.values())
         }
-        quiet = [
-            (stamp, path)
+        files = [
+            (path, stamp, encode_mark(stamp.mark(path)) in done)
             for path, stamp in self._quiet()
             if (path, stamp) not in self._finished
-            and (str(path)[-500:], stamp.size, stamp.mtime_ns, stamp.inode) not in done
         ]
-        quiet.sort(key=lambda pair: (pair[0].mtime_ns, str(pair[1])))
-        return [self._partition(path, stamp) for stamp, path in quiet]
+        return sorted(files, key=lambda file: (file[1].mtime_ns, str(file[0])))
 
     def _quiet(self) -> list[tuple[Path, Stamp]]:
         """Return the files that have not changed for QUIET_SECONDS."""
         now, stamps = time.monotonic(), dict[Path, tuple[Stamp, float]]()
-        for name in glob.glob(self._pattern, recursive=True):
-            path = Path(name)
+        for path in self._matches():
             try:
                 stamp = Stamp.of(path)
-            except FileNotFoundError:
+            except OSError:
                 continue
-            if path.is_file():
-                # A file that was renamed to its place may have been quiet for long.
-                age = max(0.0, time.time() - stamp.mtime_ns / 1e9)
-                before = self._stamps.get(path)
-                stamps[path] = before if before and before[0] == stamp else (stamp, now - age)
+            # A file that was renamed to its place may have been quiet for long.
+            age = max(0.0, time.time() - stamp.mtime_ns / 1e9)
+            before = self._stamps.get(path)
+            stamps[path] = before if before and before[0] == stamp else (stamp, now - age)
         self._stamps = stamps
         self._digests = {key: digest for key, digest in self._digests.items() if key[0] in stamps}
         self._finished = {key for key in self._finished if key[0] in stamps}
         return [(path, stamp) for path, (stamp, at) in stamps.items() if now - at >= QUIET_SECONDS]
+
+    def _matches(self) -> list[Path]:
+        """Return the files that match the pattern."""
+        paths = map(Path, glob.glob(self._pattern, recursive=True))
+        return sorted(path for path in paths if path.is_file())
 
     def _partition(self, path: Path, stamp: Stamp) -> Partition:
         digest = self._digests.get((path, stamp))
         if digest is None:
             digest = self._digests[path, stamp] = file_digest(path)
 
+        def begin(text: str) -> Mark:
+            if text == "earliest":
+                return {}
+            mark = {"done": True} if text == "latest" else _FORM.read(text)
+            return stamp.mark(path) if mark.get("done") else mark
+
         return Partition(
             f"{self._context.settings.name}/{digest}",
             lambda mark: FileReader(self, path, stamp, is_done=bool(mark.get("done"))),
+            begin,
             lease=None if self._after == "keep" else LEASE,
             finished=lambda: self._finish(path, stamp),
         )
 
     def _finish(self, path: Path, stamp: Stamp) -> None:
         """Delete or move a file whose rows are in the store, unless it has changed since."""
+        # Not tried again by this process.
         self._finished.add((path, stamp))
         if self._after == "keep":
             return
@@ -145,9 +176,13 @@ class FolderConnector:
                 return
             folder = self._context.settings.folder / Path(self._after.removeprefix("move:"))
             folder.mkdir(parents=True, exist_ok=True)
-            os.replace(path, _free(folder / path.name))
+            move_file(path, _free(folder / path.name))
         except FileNotFoundError:
             return
+        except OSError as error:
+            self._context.notice(
+                f"{text_of(path)} is in the store, and stays where it is: {error.strerror}"
+            )
 
     def chunks(self, path: Path) -> Iterator[FileChunk]:
         """Yield the chunks of a file."""
@@ -159,16 +194,20 @@ class FolderConnector:
         return row | {OP.name: fields[OP.name]} if OP.name in fields else row
 
     def check(self) -> list[str]:
-        paths = sorted(path for path in glob.glob(self._pattern, recursive=True))
-        return [f"{len(paths):,} files match {self._pattern}"]
+        return [f"{len(self._matches()):,} files match {self._pattern}"]
 
     def sample(self, records: Records) -> Piece | None:
-        paths = sorted(path for path in map(Path, glob.glob(self._pattern, recursive=True)))
-        files = [path for path in paths if path.is_file()]
-        return first_piece(FileReader(self, files[0], Stamp.of(files[0]))) if files else None
+        for path in self._matches():
+            try:
+                stamp = Stamp.of(path)
+            except FileNotFoundError:
+                continue
+            return first_piece(FileReader(self, path, stamp))
+        return None
 
     def lag(self, records: Records) -> dict[str, Lag]:
-        return {self._context.settings.name: Lag("files", 0, len(self.partitions(records)))}
+        unread = [path for path, _, is_done in self._files(records) if not is_done]
+        return {self._context.settings.name: Lag("files", 0, len(unread))}
 
     def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
         fields = load_json(raw.encode())
@@ -197,21 +236,23 @@ class FileReader:
 
     def poll(self, seconds: float) -> Piece | None:
         try:
-            return Piece.of(next(self._chunks), where=f"{self._path.name}, ")
-        except StopIteration:
-            self._check()
-            mark = self._stamp.mark(self._path)
-            return Piece(self._schema.empty_table(), mark=mark, is_last=True)
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._check()
         except FileNotFoundError:
-            raise PlaceLost(f"{self._path} is not there any more") from None
+            raise PlaceLost(f"{text_of(self._path)} is not there any more") from None
         except OSError as error:
-            raise BadInput(f"{self._path.name} can't be read: {error.strerror}") from None
+            raise BadInput(f"{text_of(self._path)} can't be read: {error.strerror}") from None
+        if chunk is not None:
+            return Piece.of(chunk, where=f"{text_of(self._path.name)}, ")
+        mark = self._stamp.mark(self._path)
+        return Piece(self._schema.empty_table(), mark=mark, is_last=True)
 
     def _check(self) -> None:
         if Stamp.of(self._path) != self._stamp:
             raise PlaceLost(
-                f"{self._path.name} changed while it was read; let programs write under another "
-                "name and rename the file when it is whole"
+                f"{text_of(self._path.name)} changed while it was read; let programs write under "
+                "another name and rename the file when it is whole"
             )
 
     def acknowledge(self, mark: Mark) -> None:
@@ -232,6 +273,24 @@ def file_digest(path: Path) -> str:
         while data := file.read(_HASH_BYTES):
             digest.update(data)
     return digest.hexdigest()
+
+
+def text_of(path: Path | str) -> str:
+    """Return a path as a text. Bytes that are no UTF-8 are written as `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def move_file(path: Path, target: Path) -> None:
+    """Move a file, also to another device; the target has all of it or is not there."""
+    try:
+        os.replace(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        part = target.with_name(f".{target.name}.part")
+        shutil.copy2(path, part)
+        os.replace(part, target)
+        path.unlink()
 
 
 def _free(path: Path) -> Path:

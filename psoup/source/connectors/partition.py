@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from client_sdk import AsyncClient, PublisherRecord, Stream
 from psoup.source.feeding.feed import OpenReader
-from psoup.source.feeding.piece import Mark, Piece
+from psoup.source.feeding.piece import Mark, Piece, decode_mark
 from psoup.source.lag import Lag
 from psoup.source.readers import FileChunk
 from psoup.source.settings import SourceSettings
@@ -20,17 +20,26 @@ NO_FIELDS = "has a field without a text, and can't be replayed"
 Records = Mapping[str, PublisherRecord]
 
 
+def stored_mark(record: PublisherRecord) -> Mark:
+    """Return the mark of a publisher, empty if a source has not written it."""
+    try:
+        return decode_mark(record.mark)
+    except ValueError:
+        return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """A part of a source. `publisher` is its name in the store.
 
-    `begin` returns the mark to begin with if the store has none, for `earliest`, `latest` or
-    another text. `finished` is called when all of it is in the store.
+    `begin` returns the mark of a place, which is `earliest`, `latest`, or what a person wrote; it
+    raises BadSettings, which says what a mark of this source looks like. `finished` is called when
+    all of it is in the store.
     """
 
     publisher: str
     open_reader: OpenReader
-    begin: Callable[[str], Mark] = lambda text: {}
+    begin: Callable[[str], Mark]
     lease: timedelta | None = None
     finished: Callable[[], None] = lambda: None
 

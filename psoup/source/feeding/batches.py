@@ -74,6 +74,16 @@ class Batch:
         segment = next(s for s in reversed(self.segments) if s.start <= record)
         return segment.mark(record)
 
+    def mark_after(self, record: int) -> Mark | None:
+        """Return where to go on after a record of the batch; None if that is not possible.
+
+        Records that come from one message, or from a snapshot, have the same place.
+        """
+        place = self.mark_before(record)
+        later = map(self.mark_before, range(record + 1, self.records))
+        mark = next((mark for mark in later if mark != place), self.mark)
+        return None if mark == place else mark
+
     def head(self, records: int) -> Batch:
         """Return the first records of the batch."""
         bad = tuple(row for row in self.bad if row.record < records)
@@ -142,26 +152,36 @@ class Assembler:
         self._row = 0
         self._piece: Piece | None = None
         self._offset = 0
+        self._failure: Exception | None = None
 
     def next(self) -> Batch | None:
-        """Return the next batch; None if there was nothing within POLL_SECONDS."""
+        """Return the next batch; None if there was nothing within POLL_SECONDS. Raises what the
+        reader does, once the records before are returned.
+        """
+        if self._failure is not None:
+            raise self._failure
         tables, bad, segments = list[pa.Table](), list[BadRow](), list[BatchSegment]()
         records = rows = size = 0
-        deadline, is_last, moved = 0.0, False, False
+        started, deadline, is_last, moved = time.monotonic(), 0.0, False, False
         while rows < BATCH_ROWS and size < BATCH_BYTES and not is_last:
             if self._piece is None:
                 wait = max(0.0, deadline - time.monotonic()) if moved else POLL_SECONDS
                 if moved and not wait:
                     break
-                self._piece, self._offset = self._reader.poll(wait), 0
+                try:
+                    self._piece, self._offset = self._reader.poll(wait), 0
+                except Exception as error:
+                    if not moved:
+                        raise
+                    # What was read before it goes into the store first.
+                    self._failure = error
+                    break
                 if self._piece is None:
                     if moved:
                         continue
                     return None
                 if self._piece.is_restart:
                     self._skip = self._aside = 0
-            if not moved:
-                moved, deadline = True, time.monotonic() + BATCH_SECONDS
             piece, start = self._piece, self._offset
             stop = self._skipped(piece, start)
             if stop == start:
@@ -183,6 +203,12 @@ class Assembler:
                 records += stop - start
                 rows, size = rows + table.num_rows, size + table.nbytes
             is_last = self._pass(piece, start, stop)
+            if self._skip:
+                # The place is before the mark that the store has, which must not go back.
+                if time.monotonic() > started + BATCH_SECONDS:
+                    return None
+            elif not moved:
+                moved, deadline = True, time.monotonic() + BATCH_SECONDS
         table = pa.concat_tables([*tables, self._empty], promote_options="default")
         return Batch(table, tuple(bad), tuple(segments), self._mark(), is_last)
 

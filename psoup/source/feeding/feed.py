@@ -33,8 +33,8 @@ class Feed:
 
     With `beats` the marks also have the greatest event time, which `reached` is of now.
 
-    `open_reader` opens the place to read from at a mark, which is empty for a first start. `start`
-    is the mark to begin with if the store has none. `lease` is how long the store remembers the
+    `open_reader` opens the place to read from at a mark. `begin` returns, in a thread, the one to
+    begin with if the store has none. `lease` is how long the store remembers the
     publisher. A feed with `patience_seconds` fails if the store does not answer for that long.
     """
 
@@ -43,7 +43,7 @@ class Feed:
     publisher: str
     open_reader: OpenReader
     bad_rows: BadRows = field(default_factory=BadRows)
-    start: Mark = field(default_factory=dict)
+    begin: Callable[[], Mark] = dict
     lease: timedelta | None = None
     fence: CopyFence = field(default_factory=CopyFence)
     patience_seconds: float | None = None
@@ -116,7 +116,7 @@ class Feed:
     async def _run_once(self) -> None:
         await self._check_store()
         record = await self.record()
-        mark = self._mark_of(record)
+        mark = self._mark_of(record) if record else await asyncio.to_thread(self.begin)
         self._note_reached(record, mark)
         reader = await asyncio.to_thread(self.open_reader, own_mark(mark))
         sequence = record.sequence + 1 if record else 1
@@ -138,9 +138,7 @@ class Feed:
                 await reading
             await asyncio.to_thread(reader.close)
 
-    def _mark_of(self, record: PublisherRecord | None) -> Mark:
-        if record is None:
-            return self.start
+    def _mark_of(self, record: PublisherRecord) -> Mark:
         try:
             return decode_mark(record.mark)
         except ValueError:

@@ -30,7 +30,7 @@ from psoup.source.feeding.queue import IN_FLIGHT
 if TYPE_CHECKING:
     from psoup.source.feeding.feed import Feed
 
-_SEQUENCE_REASONS = frozenset({"SEQUENCE_GAP", "SEQUENCE_REUSED"})
+SEQUENCE_REASONS = frozenset({"SEQUENCE_GAP", "SEQUENCE_REUSED"})
 _FULL_REASONS = frozenset({"OVERLOADED", "LOG_FULL"})
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 15.0
 
@@ -80,7 +80,7 @@ class Publishing:
             # Everything before it goes into the store.
             if fresh[0].record:
                 await self._publish([batch.head(fresh[0].record).without_bad()])
-            raise BadRowFound(f"bad row at {fresh[0]}; the next mark is {self._mark_after(batch)}")
+            raise BadRowFound(f"bad row at {fresh[0]}; {_way_on(batch, fresh[0].record)}")
         if fresh and self._feed.bad_rows.policy == "aside":
             # With the old mark, so that the good rows are still to come.
             table = self._feed.bad_rows.table(self._feed.publisher, fresh)
@@ -88,12 +88,6 @@ class Publishing:
         for row in fresh:
             self._feed.report.bad_row(row)
         await self._publish([batch.without_bad()])
-
-    def _mark_after(self, batch: Batch) -> str:
-        first = next(row for row in batch.bad if not row.is_aside)
-        last = first.record + 1 >= batch.records
-        mark = batch.mark if last else batch.mark_before(first.record + 1)
-        return encode_mark(mark).decode()
 
     def _aside_mark(self, batch: Batch) -> bytes:
         return self._encoded({**self._mark, ASIDE: batch.records}, self._feed.reached)
@@ -190,7 +184,7 @@ class Publishing:
                     stream, batches[acknowledged:], progress=progress, in_flight=IN_FLIGHT
                 )
             except (Conflict, PreconditionFailed) as error:
-                if error.reason in _SEQUENCE_REASONS:
+                if error.reason in SEQUENCE_REASONS:
                     raise self._moved(error.message) from None
                 raise
             except PsoupError as error:
@@ -216,3 +210,11 @@ class Publishing:
         if not self._reader.can_seek:
             return AnotherCopy(f"another process publishes as {self._feed.publisher}: {message}")
         return MarkMoved(f"another process publishes as {self._feed.publisher}")
+
+
+def _way_on(batch: Batch, record: int) -> str:
+    """Return how to go on after a record of a batch."""
+    mark = batch.mark_after(record)
+    if mark is None:
+        return 'it can\'t be skipped: correct it where it is, or set bad_rows = "aside"'
+    return f"the next mark is {encode_mark(mark).decode()}"

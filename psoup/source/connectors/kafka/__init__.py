@@ -10,12 +10,21 @@ from typing import Any
 from psoup.source.connectors.kafka.broker import Broker
 from psoup.source.connectors.kafka.decoding import MessageDecoder
 from psoup.source.connectors.kafka.reader import KafkaReader
-from psoup.source.connectors.partition import Context, Partition, Records
-from psoup.source.errors import BadSettings, PlaceLost
-from psoup.source.feeding.piece import Mark, Piece, decode_mark, first_piece
+from psoup.source.connectors.marks import MarkForm
+from psoup.source.connectors.partition import Context, Partition, Records, stored_mark
+from psoup.source.errors import PlaceLost
+from psoup.source.feeding.piece import Mark, Piece, first_piece
 from psoup.source.lag import Lag
 from psoup.source.mapping import RowMapping
 from psoup.source.readers import FileChunk
+
+_ENDS = ("earliest", "latest")
+_FORM = MarkForm(
+    (*_ENDS, "an instant such as 2026-11-16T09:00"),
+    '{"offset": 18}',
+    required={"offset": int},
+    optional={"topic_id": str},
+)
 
 
 class KafkaConnector:
@@ -54,19 +63,20 @@ class KafkaConnector:
 
     def _begin(self, number: int, text: str) -> Mark:
         if text.startswith("{"):
-            mark = decode_mark(text.encode())
-            return {"topic_id": self._topic_id, **mark}
+            return {"topic_id": self._topic_id, **_FORM.read(text)}
+        milliseconds = -1 if text in _ENDS else _milliseconds(text)
         consumer = self._broker.consumer()
         try:
-            if text in ("earliest", "latest"):
-                offset = self._broker.watermarks(consumer, number)[text == "latest"]
+            if text in _ENDS:
+                offset = self._broker.watermarks(consumer, number)[_ENDS.index(text)]
             else:
-                offset = self._broker.offset_at(consumer, number, _milliseconds(text))
+                offset = self._broker.offset_at(consumer, number, milliseconds)
         finally:
             consumer.close()
         return {"topic_id": self._topic_id, "offset": offset}
 
     def _open(self, number: int, mark: Mark) -> KafkaReader:
+        _FORM.check(mark)
         topic_id, _ = self._broker.describe()
         return KafkaReader(self._broker, topic_id, number, self._decoder, mark)
 
@@ -87,10 +97,11 @@ class KafkaConnector:
         try:
             for partition in self._broker.describe()[1]:
                 name = self._publisher(partition)
-                if name in records:
+                mark = stored_mark(records[name]) if name in records else {}
+                if _FORM.fits(mark):
                     _, high = self._broker.watermarks(consumer, partition)
-                    mark = int(decode_mark(records[name].mark)["offset"])
-                    lags[name] = Lag("messages", mark, high, True, kept_seconds=kept_seconds)
+                    offset = int(mark["offset"])
+                    lags[name] = Lag("messages", offset, high, True, kept_seconds=kept_seconds)
         finally:
             consumer.close()
         return lags
@@ -106,6 +117,6 @@ def _milliseconds(text: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise BadSettings(f"{text!r} is no instant; write earliest, latest or 2026-11-16") from None
+        raise _FORM.misfit(text) from None
     instant = instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant
     return round(instant.timestamp() * 1000)

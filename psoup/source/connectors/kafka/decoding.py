@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from client_sdk import Stream
@@ -16,6 +17,10 @@ from psoup.source.readers.chunk import BadLine, FileChunk
 FORMATS = ("json", "text", "debezium")
 _MAX_RAW_CHARACTERS = 1 << 20
 _SHOWN_CHARACTERS = 200
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Returns the mark at an offset.
+MarkAt = Callable[[int], Mark]
 
 
 class MessageDecoder:
@@ -29,26 +34,39 @@ class MessageDecoder:
         self._stream, self._mapping, self._form = stream, mapping, form
         self.empty = stream.schema.empty_table()
 
-    def piece(self, messages: Sequence[Any], mark_at: Any) -> Piece:
-        """Return the records of messages; `mark_at` returns the mark at an offset."""
+    def pieces(self, messages: Sequence[Any], mark_at: MarkAt) -> Iterator[Piece]:
+        """Yield the records of messages; `mark_at` returns the mark at an offset. Raises PlaceLost
+        behind the records before a message that says that a table was truncated.
+        """
         rows, sources, bad = list[Row](), list[Any](), dict[int, BadLine]()
         for message in messages:
             try:
                 records = self._rows(message)
-            except ValueError as error:
+            except _Truncated:
+                if sources:
+                    yield self._piece(rows, sources, bad, mark_at)
+                raise PlaceLost(
+                    f"the table was truncated: {_place(message)}; go on with skip"
+                ) from None
+            except (ValueError, ArithmeticError, RecursionError) as error:
                 bad[len(rows)] = BadLine(len(rows), "", "", str(error))
                 records = [{}]
             rows += records
             sources += [message] * len(records)
+        end = mark_at(messages[-1].offset() + 1)
+        yield replace(self._piece(rows, sources, bad, mark_at), mark=end)
+
+    def _piece(
+        self,
+        rows: Sequence[Row],
+        sources: Sequence[Any],
+        bad: dict[int, BadLine],
+        mark_at: MarkAt,
+    ) -> Piece:
         chunk = self._mapping.chunk(rows, range(len(rows)), bad)
         bad_rows = tuple(_bad_row(line, sources) for line in chunk.bad)
-
-        def mark_before(record: int) -> Mark:
-            mark: Mark = mark_at(sources[record].offset())
-            return mark
-
-        mark = mark_at(messages[-1].offset() + 1)
-        return Piece(chunk.table, bad_rows, mark, mark_before)
+        mark = mark_at(sources[-1].offset() + 1) if sources else None
+        return Piece(chunk.table, bad_rows, mark, lambda record: mark_at(sources[record].offset()))
 
     def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
         """Return the rows of a message that was put aside. Raises ValueError."""
@@ -80,7 +98,10 @@ class MessageDecoder:
         except ValueError:
             fields = key.decode()
         if isinstance(fields, dict):
-            return dict(fields.get("payload", fields))
+            payload = fields.get("payload", fields)
+            if not isinstance(payload, dict):
+                raise ValueError("has a key whose payload is not an object")
+            return payload
         if len(self._stream.key) != 1:
             raise ValueError("has a key that is not a JSON object")
         return self._mapping.named(self._stream.key[0], fields)
@@ -93,11 +114,11 @@ class MessageDecoder:
         if not isinstance(envelope, dict) or "op" not in envelope:
             raise ValueError("is not an envelope of Debezium")
         operation, before, after = envelope["op"], envelope.get("before"), envelope.get("after")
-        source = envelope.get("source") or {}
-        if isinstance(source.get("ts_ms"), int):
-            metadata.commit_time = _instant(source["ts_ms"])
         if operation == "t":
-            raise PlaceLost(f"the table was truncated: {_place(message)}; go on with skip")
+            raise _Truncated
+        source = envelope.get("source")
+        if isinstance(source, dict) and type(source.get("ts_ms")) is int:
+            metadata.commit_time = _instant(source["ts_ms"])
         if operation == "d":
             fields = before if isinstance(before, dict) else self._key_fields(message)
             return [self._mapping.delete(fields, metadata)]
@@ -109,6 +130,10 @@ class MessageDecoder:
             if any(old[name] != row[name] for name in self._stream.key):
                 return [old, row]
         return [row]
+
+
+class _Truncated(ValueError):
+    """A message that says that a table was truncated."""
 
 
 class _Metadata(Mapping[str, Any]):
@@ -162,7 +187,12 @@ def _text(content: bytes | None) -> str | None:
 
 
 def _instant(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return an instant as a text. Raises ValueError if it is out of range."""
+    try:
+        instant = _UNIX_EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        raise ValueError(f"has the instant {milliseconds}, which is out of range") from None
+    return instant.isoformat(timespec="milliseconds")
 
 
 def _place(message: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -33,15 +34,16 @@ class KafkaReader:
     def __init__(
         self, broker: Broker, topic_id: str, partition: int, decoder: MessageDecoder, mark: Mark
     ) -> None:
-        if mark and mark["topic_id"] != topic_id:
+        if mark and mark.get("topic_id") != topic_id:
             raise PlaceLost(
                 f"topic {broker.topic} was made again: its id is {topic_id}, that of the mark "
-                f"{mark['topic_id']}. What the old one had after offset {mark['offset']} is lost; "
-                "go on with skip --to earliest"
+                f"{mark.get('topic_id')}. What the old one had after offset {mark['offset']} is "
+                "lost; go on with skip --to earliest"
             )
         self._broker, self._topic_id, self._partition = broker, topic_id, partition
         self._decoder = decoder
         self._failure: Any = None
+        self._pieces: Iterator[Piece] = iter(())
         # The next offset by the last message, and by the end of the partition, which may also have
         # marks of transactions; and since when nothing came.
         self._next = self._end = 0
@@ -72,6 +74,14 @@ class KafkaReader:
             self._failure = error
 
     def poll(self, seconds: float) -> Piece | None:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._pieces = self._read(seconds)
+            piece = next(self._pieces, None)
+        return piece
+
+    def _read(self, seconds: float) -> Iterator[Piece]:
+        """Yield what comes next. Raises SourceAway or PlaceLost behind the messages before."""
         try:
             messages = self._consumer.consume(1, seconds)
             if messages:
@@ -79,14 +89,24 @@ class KafkaReader:
             self._commit()
         except confluent_kafka.KafkaException as error:
             raise SourceAway(f"Kafka: {error.args[0].str()}") from None
-        good = [message for message in messages if self._check(message)]
-        if not good:
-            if self._failure is not None:
-                raise SourceAway(f"Kafka: {self._failure.str()}")
-            return self._idle()
-        self._failure = None
-        self._next, self._quiet_at = good[-1].offset() + 1, time.monotonic()
-        return self._decoder.piece(good, self._mark)
+        good, failure = list[Any](), None
+        for message in messages:
+            try:
+                if self._check(message):
+                    good.append(message)
+            except (SourceAway, PlaceLost) as error:
+                failure = error
+                break
+        if good:
+            self._failure = None
+            self._next, self._quiet_at = good[-1].offset() + 1, time.monotonic()
+            yield from self._decoder.pieces(good, self._mark)
+        if failure is not None:
+            raise failure
+        if not good and self._failure is not None:
+            raise SourceAway(f"Kafka: {self._failure.str()}")
+        if not good and (piece := self._idle()) is not None:
+            yield piece
 
     def _idle(self) -> Piece | None:
         """Move the mark behind marks of transactions and aborted messages at the end."""

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from client_sdk import Client
-from psoup.source.connectors.partition import NO_FIELDS, Context, Partition, Records
+from psoup.source.connectors.marks import MarkForm
+from psoup.source.connectors.partition import (
+    NO_FIELDS,
+    Context,
+    Partition,
+    Records,
+    stored_mark,
+)
 from psoup.source.connectors.postgres.catalog import TableMapping, quoted, read_shape
 from psoup.source.connectors.postgres.changes import ChangeMaker
 from psoup.source.connectors.postgres.session import connect
+from psoup.source.connectors.postgres.snapshot import snapshot_mark
 from psoup.source.connectors.postgres.wal import PostgresReader
 from psoup.source.errors import BadSettings
-from psoup.source.feeding.piece import Mark, Piece, decode_mark
+from psoup.source.feeding.piece import Mark, Piece
 from psoup.source.lag import Lag
 from psoup.source.readers import FileChunk
 
@@ -22,6 +31,14 @@ _TABLE = re.compile(r"[^.,*\s]+\.[^.,*\s]+")
 _SIZE = re.compile(r"(\d+)\s*(MB|GB|TB)")
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SAMPLE_ROWS = 10
+# Within a snapshot there is no place to go on at.
+_FORM = MarkForm(
+    ("earliest",),
+    '{"phase": "wal", "slot": "psoup_orders", "lsn": "0/16B3748"}',
+    required={"phase": str, "slot": str, "lsn": str},
+    optional={"time": str, "truncate": bool},
+    patterns={"phase": re.compile("wal"), "lsn": re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")},
+)
 
 
 class PostgresConnector:
@@ -75,16 +92,22 @@ class PostgresConnector:
         return TableMapping(stream, settings.columns, settings.parse, shape)
 
     def partitions(self, records: Records) -> list[Partition]:
-        return [Partition(f"{self._context.settings.name}/{self._table}", self._open, self._begin)]
+        name = f"{self._context.settings.name}/{self._table}"
+        stored = stored_mark(records[name]) if name in records else {}
+        return [Partition(name, self._open, partial(self._begin, stored))]
 
-    def _begin(self, text: str) -> Mark:
-        if text == "earliest":
+    def _begin(self, stored: Mark, text: str) -> Mark:
+        """Return the mark of a place. `stored` is the one that the store has."""
+        if text != "earliest":
+            return _FORM.read(text)
+        if stored.get("slot") != self._slot:
             return {}
-        if text == "latest":
-            raise BadSettings("a table is read as a whole first: --from earliest, or a mark")
-        return decode_mark(text.encode())
+        # The slot is this source's, which may drop it. Times of rows never go back.
+        return snapshot_mark(self._slot) | ({"time": stored["time"]} if "time" in stored else {})
 
     def _open(self, mark: Mark) -> PostgresReader:
+        if mark.get("phase") != "snapshot":
+            _FORM.check(mark)
         return PostgresReader(
             self._dsn_file,
             self._table,

@@ -157,7 +157,7 @@ class TableMapping:
             if self.sources[column.name] not in fields:
                 raise PlaceLost(
                     f"a change of the table has no column {self.sources[column.name]} any more; "
-                    "begin again with --from earliest, with other columns"
+                    "give other columns, and read the table again with skip --to earliest"
                 )
 
 
