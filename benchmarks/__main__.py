@@ -35,6 +35,7 @@ BENCHMARKS = (
         "calendar",
         "erase",
         "overdue",
+        "validity",
         "encrypted",
         "base_rows",
     ),

@@ -53,9 +53,9 @@ def run(folder: Path, quick: bool) -> Report:
     store = asyncio.run(_filled(folder / "store", rows))
     replica = Replica.open(store, Memory(_MEMORY_BYTES))
     maker = AnswerMaker(store, _MEMORY_BYTES)
-    syncs = {name: _syncing(maker, replica, text) for name, text in QUERIES.items()}
+    syncs = {name: syncing(maker, replica, text) for name, text in QUERIES.items()}
     counts = {
-        name: _asking(maker, replica, text.replace("SELECT id", "SELECT count(*) AS n"))
+        name: asking(maker, replica, text.replace("SELECT id", "SELECT count(*) AS n"))
         for name, text in QUERIES.items()
     }
     for what, calls, aimed in (
@@ -104,10 +104,10 @@ async def _filled(path: Path, rows: int) -> Store:
     return store
 
 
-def _syncing(maker: AnswerMaker, replica: Replica, text: str) -> Callable[[], None]:
-    """Return a call that syncs a copy, a minute later each time."""
+def syncing(maker: AnswerMaker, replica: Replica, text: str, end: int = _END) -> Callable[[], None]:
+    """Return a call that syncs a copy, a minute later each time, from an instant on."""
     mark: Mark | None = None
-    now = _END
+    now = end
 
     def sync() -> None:
         nonlocal mark, now
@@ -125,9 +125,9 @@ def _syncing(maker: AnswerMaker, replica: Replica, text: str) -> Callable[[], No
     return sync
 
 
-def _asking(maker: AnswerMaker, replica: Replica, text: str) -> Callable[[], None]:
-    """Return a call that asks for an answer, a minute later each time."""
-    now = _END
+def asking(maker: AnswerMaker, replica: Replica, text: str, end: int = _END) -> Callable[[], None]:
+    """Return a call that asks for an answer, a minute later each time, from an instant on."""
+    now = end
 
     def ask() -> None:
         nonlocal now

@@ -155,6 +155,16 @@ class Visibility:
             np.minimum(end, until, out=end)
         return begin, end
 
+    def span(self, rows: pa.RecordBatch) -> tuple[int, int]:
+        """Return the least begin and the greatest end of the intervals of rows. Rows for which an
+        instant is NULL have none."""
+        instants = [part.instant for part in self.comparisons if not isinstance(part, _Constant)]
+        has_instants = np.ones(rows.num_rows, bool)
+        for instant in instants:
+            has_instants &= values_of(instant, rows).is_valid().to_numpy(zero_copy_only=False)
+        begin, end = self.interval(rows.filter(pa.array(has_instants)))
+        return (int(begin.min()), int(end.max())) if len(begin) else (FOR_EVER, SINCE_EVER)
+
     def remaining(self, rows: pa.RecordBatch, now: int) -> Mask:
         """Return a mask of rows: true for those that are visible at `now` or may be later."""
         return np.asarray(self.interval(rows)[1] > now)

@@ -15,7 +15,7 @@ from psoup.answers.matching.implied import ImpliedFinder
 from psoup.answers.matching.match_files import MatchFileCache
 from psoup.answers.matching.matcher import Matcher, Work
 from psoup.answers.matching.permitted_rows import MatchSource, PermittedMatches, PermittedRows
-from psoup.answers.matching.present_matches import matches_at, remaining_matches
+from psoup.answers.matching.present_matches import PartSpans, matches_at, remaining_matches
 from psoup.answers.matching.watched import WatchedMatcher
 from psoup.answers.planning.plan import (
     CompositePlan,
@@ -161,7 +161,8 @@ class PlanMatchers:
 
     def of(self, leg: LegPlan) -> MatchSource:
         matcher, when = self._of_predicate(leg), leg.present
-        matcher = matcher if when == TRUE else matches_at(matcher, when, leg.now)
+        if when != TRUE:
+            matcher = matches_at(matcher, when, leg.now, self._spans(leg, leg.now))
         stages = self.work.stages
         return matcher if stages is None else WatchedMatcher(matcher, stages)
 
@@ -171,7 +172,13 @@ class PlanMatchers:
         matcher, visibility = self._of_predicate(leg), leg.visibility
         if visibility is None or not visibility.ends or now is None:
             return matcher
-        return remaining_matches(matcher, visibility, now)
+        return remaining_matches(matcher, visibility, now, self._spans(leg, now, or_later=True))
+
+    def _spans(self, leg: LegPlan, now: int | None, *, or_later: bool = False) -> PartSpans | None:
+        visibility = leg.visibility
+        if visibility is None or now is None:
+            return None
+        return PartSpans(self.maker.memo, leg.stream_id, visibility, now, or_later)
 
     def at_any_now(self, leg: LegPlan, condition: FilledCondition) -> MatchSource:
         """Return the matches of a leg's predicate that a condition of its policy permits at some
