@@ -162,6 +162,19 @@ def test_keys_are_updated_and_deleted(pair: Pair) -> None:
     assert len(pair.sync().rows) == 17
 
 
+@pytest.mark.parametrize(
+    "select", ["SELECT id, v FROM k", "SELECT v, COUNT(*) AS n FROM k GROUP BY v"]
+)
+def test_a_copy_that_was_away_loses_erased_rows(pair: Pair, select: str) -> None:
+    pair.client.define("CREATE STREAM k (id BIGINT, v TEXT) KEY (id)")
+    pair.register(select)
+    pair.client.publish("k", [{"id": n, "v": f"v{n}"} for n in range(5)])
+    assert len(pair.sync().rows) == 5 and b"v3" in pair.path.read_bytes()
+    pair.client.define("ERASE FROM k WHERE id = 3")
+    assert len(pair.sync().rows) == 4
+    assert b"v3" not in pair.path.read_bytes()
+
+
 def test_a_join_with_names_follows_their_updates(pair: Pair) -> None:
     pair.client.define("CREATE STREAM trades (symbol TEXT, price DOUBLE)")
     pair.client.define("CREATE STREAM names (symbol TEXT, name TEXT) KEY (symbol)")

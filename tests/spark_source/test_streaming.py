@@ -200,6 +200,24 @@ def test_rows_that_left_stop_the_query(client: Client, make_reader: MakeReader) 
     assert batch(fresh, offset, fresh.latestOffset(offset, ALL)) == [5]
 
 
+def test_erased_rows_are_in_no_batch(client: Client, make_reader: MakeReader) -> None:
+    """A batch that was planned before the erasure counts the row, and stops the query."""
+    client.define("CREATE STREAM s (k BIGINT) RETAIN 1 DAY")
+    publish(client, *range(4))
+    reader, loose = make_reader(), make_reader(failOnDataLoss="false")
+    start = reader.initialOffset()
+    planned = reader.latestOffset(start, ALL)
+    publish(client, *range(4, 8))
+    client.define("ERASE FROM s WHERE k = 1")
+    client.define("ERASE FROM s WHERE k = 6")
+    # It was away: the row that it never planned is not missed.
+    end = make_reader().latestOffset(planned, ALL)
+    assert batch(make_reader(), planned, end) == [4, 5, 7] and end["missing"] == 1
+    with pytest.raises(DataLoss, match="3 of 4 rows are left.*failOnDataLoss"):
+        batch(make_reader(), start, planned)
+    assert batch(loose, start, planned) == [0, 2, 3]
+
+
 def test_a_slow_query_notices_what_left(client: Client, make_reader: MakeReader) -> None:
     client.define("CREATE STREAM s (k BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 1 HOUR")
     for k in range(6):

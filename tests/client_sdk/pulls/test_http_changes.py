@@ -193,3 +193,48 @@ def test_a_file_of_pulls(tmp_path: Path) -> None:
 def test_two_pulls_may_post_to_one_receiver(place: Place) -> None:
     pulls = [place.pull(f"{name}.csv", changes_to="http://h/x") for name in ("a", "b")]
     Puller(pulls).close()
+
+
+def test_a_pull_that_was_away_posts_the_end_of_an_erased_row(
+    place: Place, pull: Pull, receiver: Receiver
+) -> None:
+    measure(place, 99.0, 98.0)
+    pull_once(place.client, pull)
+    place.client.define("ERASE FROM rooms WHERE room = 'r0'")
+    measure_one(place, "r1", 97.0)
+    assert pull_once(place.client, pull).changes == 2
+    assert sorted(receiver.changes()[2:]) == [("-", 99.0), ("u", 97.0)]
+    assert "r0" not in pull.to.read_text() and "r1" in pull.to.read_text()
+
+
+def measure_one(place: Place, room: str, temp: float) -> None:
+    place.client.publish("rooms", [{"room": room, "temp": temp}])
+
+
+@pytest.mark.parametrize("to", ["file", "url"])
+def test_a_renamed_customer_is_an_update_of_each_order(
+    place: Place, receiver: Receiver, to: str
+) -> None:
+    """A combination is identified by the keys of its rows: `u`, not `-` and `+`."""
+    place.client.define("CREATE STREAM customers (id BIGINT, name TEXT) KEY (id)")
+    place.client.define("CREATE STREAM orders (id BIGINT, customer BIGINT) KEY (id)")
+    sql = "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id"
+    secret, path = place.folder / "secret", place.folder / "changes.jsonl"
+    secret.write_text("tiger\n")
+    target: dict[str, Any] = {"changes_to": path}
+    if to == "url":
+        target = {"changes_to": receiver.url, "changes_secret_file": secret}
+    pull = place.pull("doors.csv", sql=sql, **target)
+    place.client.publish("customers", [{"id": n, "name": f"n{n}"} for n in range(2)])
+    place.client.publish("orders", [{"id": n, "customer": n % 2} for n in range(4)])
+    pull_once(place.client, pull)
+    place.client.publish("customers", [{"id": 1, "name": "another"}])
+    assert pull_once(place.client, pull).changes == 2
+    place.client.define("ERASE FROM customers WHERE id = 0")
+    assert pull_once(place.client, pull).changes == 2
+    posted = [line for _, _, lines in receiver.posts for line in lines]
+    changes = posted or [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted((line["_tag"], line["id"], line["name"]) for line in changes) == [
+        ("-", 0, "n0"), ("-", 2, "n0"), ("u", 1, "another"), ("u", 3, "another"),
+    ]  # fmt: skip
+    assert "n0" not in pull.to.read_text()
