@@ -18,8 +18,9 @@ from psoup.source.readers.jsonl_reader import chunk_of_rows
 _MOST_NAMES = 100
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
-METADATA = frozenset(
-    {"value", "key", "timestamp", "offset", "partition", "topic", "lsn", "commit_time"}
+# What a message of Kafka says beside its fields; `headers.` stands for all that begins with it.
+MESSAGE_METADATA = frozenset(
+    {"value", "key", "timestamp", "offset", "partition", "topic", "headers."}
 )
 
 Row = dict[str, Any]
@@ -42,10 +43,6 @@ class RowMapping:
         self._parse = frozenset(present_columns(stream, dict.fromkeys(parse, "")))
         self._texts = {column.name for column in stream.columns if column.kind == "TEXT"}
         self._metadata = {name: path[1:] for name, path in columns.items() if path[:1] == "$"}
-        for name in self._metadata.values():
-            if name not in METADATA and not name.startswith("headers."):
-                names = ", ".join(f"${metadata_name}" for metadata_name in sorted(METADATA))
-                raise BadSettings(f"${name} is unknown; it is one of {names}, $headers.NAME")
         paths = {column.name: columns.get(column.name, column.name) for column in stream.columns}
         self._paths = {
             name: _steps(path) for name, path in paths.items() if name not in self._metadata
@@ -108,6 +105,17 @@ class RowMapping:
     ) -> FileChunk:
         """Return rows as a chunk; `places` number them, `bad` are those that are bad already."""
         return chunk_of_rows(rows, self._stream, places, bad, self._parse)
+
+
+def check_metadata(columns: Mapping[str, str], names: frozenset[str]) -> None:
+    """Raise BadSettings for a `$name` of columns that a source does not have."""
+    for path in columns.values():
+        name = "headers." if path[1:9] == "headers." and path[9:] else path[1:]
+        if path[:1] != "$" or (name in names and path != "$headers."):
+            continue
+        texts = ", ".join(f"${name}" for name in sorted(names)).replace("headers.", "headers.NAME")
+        has = f"it has {texts}" if names else "it has nothing but its fields"
+        raise BadSettings(f"columns: the source has no {path}; {has}")
 
 
 def present_columns(stream: Stream, columns: Mapping[str, str]) -> dict[str, str]:

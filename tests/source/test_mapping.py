@@ -10,7 +10,7 @@ import pytest
 
 from client_sdk import Column, Stream
 from psoup.source.errors import BadSettings
-from psoup.source.mapping import RowMapping, load_json
+from psoup.source.mapping import MESSAGE_METADATA, RowMapping, check_metadata, load_json
 
 STREAM = Stream(
     "t",
@@ -76,12 +76,20 @@ def test_deletes_keep_only_their_key() -> None:
     assert mapping.named("k", 7) == {"id": {"number": 7}}
 
 
-@pytest.mark.parametrize(
-    "columns", [{"x": "a"}, {"k": "a..b"}, {"k": "a[x]"}, {"k": "$nothing"}, {"k": ""}]
-)
+@pytest.mark.parametrize("columns", [{"x": "a"}, {"k": "a..b"}, {"k": "a[x]"}, {"k": ""}])
 def test_mistakes_in_columns(columns: dict[str, str]) -> None:
     with pytest.raises(BadSettings):
         RowMapping(STREAM, columns)
+
+
+@pytest.mark.parametrize("path", ["$nothing", "$lsn", "$headers.", "$headers", "$", "$Key"])
+def test_what_a_source_does_not_have_is_refused(path: str) -> None:
+    fields = {"k": "a", "city": "$key", "region": "$headers.$x"}
+    check_metadata(fields, MESSAGE_METADATA)
+    with pytest.raises(BadSettings, match=r"no .*; it has \$headers\.NAME, \$key"):
+        check_metadata({**fields, "price": path}, MESSAGE_METADATA)
+    with pytest.raises(BadSettings, match="nothing but its fields"):
+        check_metadata({"city": "$key"}, frozenset())
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "\ufeff{}", "nul"])

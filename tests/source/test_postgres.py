@@ -56,7 +56,10 @@ def postgres(server: PostgresServer, sources: Sources) -> Iterator[Any]:
     cursor.execute(TABLE)
     yield cursor
     sources.close()
-    clean(cursor)
+    connection.close()
+    # The server may have been killed.
+    connection = server.connect()
+    clean(connection.cursor())
     connection.close()
 
 
@@ -233,6 +236,46 @@ def test_a_slot_that_keeps_too_much_is_dropped_under_its_reader(
         while True:
             reader.read_message()
     replication.close()
+
+
+def test_a_server_that_is_killed_and_a_table_that_is_altered(
+    server: PostgresServer, postgres: Any, sources: Sources
+) -> None:
+    columns = 'columns = { place = "$commit_time" }'
+    sources.write(SOURCE.replace('columns = { place = "$lsn" }', columns))
+    insert(postgres, 0, 5)
+    source = sources.start()
+    sources.wait_for(lambda: stored(sources) == table(postgres))
+    insert(postgres, 5, 2000)
+    server.kill()
+    server.start()
+    cursor = server.connect().cursor()
+    insert(cursor, 2000, 2010)
+    cursor.execute("UPDATE orders SET price = price + 1 WHERE id BETWEEN 1000 AND 2004")
+    sources.wait_for(lambda: stored(sources) == table(cursor))
+    times = [row["place"] for row in sources.client.ask("SELECT place FROM s ORDER BY row_id")]
+    assert times == sorted(times) and None not in times
+    # A new column is left out; one with another type stops the source before its first row.
+    cursor.execute("ALTER TABLE orders ADD COLUMN extra integer DEFAULT 7")
+    insert(cursor, 3000, 3001)
+    source.wait_for("column extra is new, and left out")
+    sources.wait_for(lambda: stored(sources) == table(cursor))
+    before = table(cursor)
+    cursor.execute("ALTER TABLE orders ALTER COLUMN tags TYPE text USING tags::text")
+    insert_plain = "INSERT INTO orders (id, tags) VALUES (%s, 'x')"
+    cursor.execute(insert_plain, (4000,))
+    assert (
+        source.wait() == 1 and "column tags of table public.orders was integer[]" in source.text()
+    )
+    assert stored(sources) == before
+    source = sources.start("--standby")
+    cursor.execute(insert_plain, (4001,))
+    sources.wait_for(lambda: stored(sources) == table(cursor))
+    cursor.execute("ALTER TABLE orders ALTER COLUMN price TYPE text")
+    cursor.execute(insert_plain, (4002,))
+    assert source.wait() == 1 and "column price" in source.text()
+    source = sources.start()
+    assert source.wait() == 2 and "column price is text" in source.text(), source.text()
 
 
 def test_what_check_refuses(postgres: Any, sources: Sources) -> None:

@@ -28,6 +28,7 @@ from psoup.source.connectors.partition import (
 from psoup.source.errors import BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, first_piece
 from psoup.source.lag import Lag
+from psoup.source.mapping import check_metadata
 from psoup.source.readers import FileChunk, Options
 from psoup.source.readers.chunk import OP, column_map
 from psoup.source.readers.parquet_reader import arrow_chunk, check_types
@@ -67,6 +68,7 @@ class DeltaConnector:
         if self._changes and not context.stream.key:
             raise BadSettings(f"changes = true needs a KEY in stream {context.stream.name}")
         self._context = context
+        check_metadata(settings.columns, frozenset())
         self._options = Options(
             rename={path: column for column, path in settings.columns.items()}, lenient=True
         )

@@ -19,7 +19,7 @@ from psoup.source.connectors.partition import Context, Partition, Records, store
 from psoup.source.errors import BadInput, BadSettings, PlaceLost, SourceAway
 from psoup.source.feeding.piece import Mark, Piece, encode_mark, first_piece
 from psoup.source.lag import Lag
-from psoup.source.mapping import RowMapping, load_json
+from psoup.source.mapping import RowMapping, check_metadata, load_json
 from psoup.source.readers import FORMATS, FileChunk, Options, read
 from psoup.source.readers.chunk import OP
 
@@ -84,6 +84,7 @@ class FolderConnector:
             encoding=settings.encoding,
             parse=settings.parse,
         )
+        check_metadata(settings.columns, frozenset())
         self.mapping = RowMapping(context.stream, settings.columns, settings.parse)
         # Since when each file is as it is now; and the digests of files.
         self._stamps: dict[Path, tuple[Stamp, float]] = {}

@@ -6,8 +6,10 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,12 +59,40 @@ class PostgresServer:
     def stop(self, mode: str = "immediate") -> None:
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", mode, "-w", "stop")
 
+    def kill(self) -> None:
+        """Kill all processes of the server, as a machine does that fails."""
+        pid = int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
+        pids = [pid, *_children(pid)]
+        for item in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(item, signal.SIGKILL)
+        deadline = time.monotonic() + _SECONDS
+        while any(_is_running(item) for item in pids):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        # Each names a process that, if nobody waits for it, seems to be there.
+        for path in (self._folder / "data" / "postmaster.pid", *self._folder.glob(".s.*.lock")):
+            path.unlink()
+
     def connect(self) -> Any:
         import psycopg2
 
         connection = psycopg2.connect(self.dsn)
         connection.autocommit = True
         return connection
+
+
+def _children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()]
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a process runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @contextlib.contextmanager

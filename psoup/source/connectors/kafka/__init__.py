@@ -15,7 +15,7 @@ from psoup.source.connectors.partition import Context, Partition, Records, store
 from psoup.source.errors import PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, first_piece
 from psoup.source.lag import Lag
-from psoup.source.mapping import RowMapping
+from psoup.source.mapping import MESSAGE_METADATA, RowMapping, check_metadata
 from psoup.source.readers import FileChunk
 
 _ENDS = ("earliest", "latest")
@@ -43,6 +43,10 @@ class KafkaConnector:
         self._broker = Broker(settings.text("servers"), self._topic, group, file)
         self._mapping = RowMapping(context.stream, settings.columns, settings.parse)
         form = settings.format or "json"
+        has_times = form == "debezium"
+        check_metadata(
+            settings.columns, MESSAGE_METADATA | ({"commit_time"} if has_times else frozenset())
+        )
         self._decoder = MessageDecoder(context.stream, self._mapping, form)
         self._topic_id = ""
 

@@ -89,7 +89,7 @@ class PostgresConnector:
                 f"the source must be able to read all rows of stream {stream.name}: snapshots are "
                 "compared with them"
             )
-        return TableMapping(stream, settings.columns, settings.parse, shape)
+        return TableMapping(stream, settings.columns, settings.parse, shape, self._context.notice)
 
     def partitions(self, records: Records) -> list[Partition]:
         name = f"{self._context.settings.name}/{self._table}"

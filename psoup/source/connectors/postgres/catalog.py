@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from client_sdk import Column, Stream
 from psoup.source.errors import BadSettings, PlaceLost
-from psoup.source.mapping import present_columns
+from psoup.source.mapping import check_metadata, present_columns
 
 _WHOLE = {"smallint", "integer", "bigint"}
 _TYPES: dict[str, set[str]] = {
@@ -19,8 +20,10 @@ _TYPES: dict[str, set[str]] = {
     "TIMESTAMP": {"timestamp with time zone", "timestamp without time zone"},
     "DATE": {"date"},
 }
+# The length or precision in the name of a type.
+_MODIFIER = re.compile(r"\([^)]*\)")
 # Columns that are filled with something about a row.
-METADATA = {"$lsn", "$commit_time"}
+METADATA = frozenset({"$lsn", "$commit_time"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +103,20 @@ class TableMapping:
         paths: Mapping[str, str],
         parse: frozenset[str],
         shape: TableShape,
+        notice: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.stream = stream
+        self.stream, self._notice = stream, notice
+        check_metadata(paths, frozenset(name[1:] for name in METADATA))
         paths = present_columns(stream, paths)
-        parse = frozenset(present_columns(stream, dict.fromkeys(parse, "")))
+        self._parse = frozenset(present_columns(stream, dict.fromkeys(parse, "")))
         self.sources = {c.name: paths.get(c.name) or _source(c, shape) for c in stream.columns}
         self.columns = [c for c in stream.columns if self.sources[c.name] not in METADATA]
         self._shape = shape
+        # Columns that the table did not have when its shape was read.
+        self._new: set[str] = set()
         self.key_sources = [self.sources[name] for name in stream.key]
         for column in self.columns:
-            self._check(column, parse, shape)
+            self._check(column, shape)
         if not stream.key:
             raise BadSettings(f"stream {stream.name} needs a KEY: that of table {shape.name}")
         if frozenset(self.key_sources) not in shape.unique_keys:
@@ -125,13 +132,16 @@ class TableMapping:
             if shape.columns[source].is_toasted and source not in self.key_sources:
                 self._need_full(shape, f"column {source}, whose large values updates leave out")
 
-    def _check(self, column: Column, parse: frozenset[str], shape: TableShape) -> None:
+    def _fits(self, column: Column, kind: str) -> bool:
+        in_text = column.kind == "TEXT" or column.name in self._parse
+        return in_text or kind in _TYPES[column.kind]
+
+    def _check(self, column: Column, shape: TableShape) -> None:
         source = self.sources[column.name]
         if source not in shape.columns:
             raise BadSettings(f"table {shape.name} has no column {source} for column {column.name}")
         kind = shape.columns[source].type
-        fits = column.kind == "TEXT" or column.name in parse or kind in _TYPES[column.kind]
-        if not fits:
+        if not self._fits(column, kind):
             raise BadSettings(
                 f"column {source} is {kind}, and column {column.name} {column.type}; change the "
                 f'stream, or set parse = ["{column.name}"]'
@@ -151,14 +161,32 @@ class TableMapping:
         texts = ", ".join(_text_expression(name, columns[name].type) for name in names)
         return names, f"SELECT {texts} FROM {quoted(self._shape.name)}"
 
-    def check_fields(self, fields: Mapping[str, Any]) -> None:
-        """Raise PlaceLost if a record lacks a column that is mapped."""
+    def check_types(self, types: Mapping[str, str], previous: Mapping[str, str]) -> None:
+        """Check the types of a record's columns, and those of the record before. Raises PlaceLost
+        if a mapped column is missing or was retyped."""
         for column in self.columns:
-            if self.sources[column.name] not in fields:
+            source = self.sources[column.name]
+            if source not in types:
                 raise PlaceLost(
-                    f"a change of the table has no column {self.sources[column.name]} any more; "
-                    "give other columns, and read the table again with skip --to earliest"
+                    f"a change of the table has no column {source} any more; give other columns, "
+                    "and read the table again with skip --to earliest"
                 )
+            kind, before = types[source], previous.get(source, types[source])
+            if kind != before:
+                raise PlaceLost(
+                    f"column {source} of table {self._shape.name} was {before} and is {kind} now: "
+                    "rows of the stream may have other values there. Run the source again to go "
+                    "on, or read the table again with skip --to earliest"
+                )
+            if not self._fits(column, _MODIFIER.sub("", kind)):
+                raise PlaceLost(
+                    f"column {source} of table {self._shape.name} is {kind} now, and column "
+                    f"{column.name} {column.type}; change the stream, and read the table again "
+                    "with skip --to earliest"
+                )
+        for name in types.keys() - self._shape.columns.keys() - self._new:
+            self._new.add(name)
+            self._notice(f"{self._shape.name}: column {name} is new, and left out")
 
 
 def _source(column: Column, shape: TableShape) -> str:

@@ -42,6 +42,20 @@ class ChangeMaker:
 
     def __init__(self, mapping: TableMapping) -> None:
         self._mapping = mapping
+        # Types of the columns of the record before, and whether it was of an earlier transaction.
+        self._types: dict[str, str] = {}
+        self._is_first = True
+
+    def begin(self) -> None:
+        """Note that a transaction begins."""
+        self._is_first = True
+
+    def _check_types(self, columns: Sequence[Mapping[str, Any]]) -> None:
+        types = {column["name"]: column["type"] for column in columns}
+        if types != self._types:
+            # A change within a transaction has no mark before it to go on at.
+            self._mapping.check_types(types, self._types if self._is_first else {})
+        self._types, self._is_first = types, False
 
     def changes(self, message: Mapping[str, Any], lsn: str, commit_time: str) -> list[Change]:
         """Return the changes of an insert, update or delete. Raises PlaceLost."""
@@ -50,7 +64,7 @@ class ChangeMaker:
             return [self._delete(old, lsn, commit_time)]
         # What an update left as it was may be missing among the new values.
         new = old | fields_of(message["columns"])
-        self._mapping.check_fields(new)
+        self._check_types((*message.get("identity", ()), *message["columns"]))
         row = self.row(new, lsn, commit_time)
         keys = self._mapping.key_sources
         if message["action"] == "U" and any(

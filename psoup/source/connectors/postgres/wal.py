@@ -216,6 +216,7 @@ class PostgresReader:
         self._in_transaction = action != "C"
         if action == "B":
             self._changes, self._has_actions = [], False
+            self._maker.begin()
             # Commit times do not follow the order of the log; rows have to.
             self._time = max(self._time, _instant(message["timestamp"]))
         elif action == "C":
