@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from psoup.version import software_version
@@ -67,12 +68,11 @@ class Tracing:
         self._no_parent = Context()
         self.shows_sql = os.environ.get(WITH_SQL) == "1"
 
-    def begin(self, name: str, metadata: Iterable[tuple[str, Any]] = ()) -> Span:
-        """Begin a span below the one that the metadata of a call names, if any."""
+    def begin(self, name: str, metadata: Iterable[tuple[str, Any]]) -> Span:
+        """Begin the span of a call, below the one that its metadata names, if any."""
         carrier = {key: value for key, value in metadata if key in _HEADERS}
         parent = self._propagator.extract(carrier) if carrier else self._no_parent
-        kind = self._trace.SpanKind.SERVER if carrier else self._trace.SpanKind.INTERNAL
-        return self._tracer.start_span(name, parent, kind)
+        return self._tracer.start_span(name, parent, self._trace.SpanKind.SERVER)
 
     def add_child(
         self, parent: Span, name: str, began: int, ended: int, attributes: Attributes
@@ -85,7 +85,7 @@ class Tracing:
     @contextmanager
     def span(self, name: str) -> Iterator[Span]:
         """Yield the first span of a trace, which ends with the block. An error is recorded."""
-        span = self.begin(name)
+        span = self._tracer.start_span(name, self._no_parent)
         try:
             yield span
         except Exception as error:
@@ -93,6 +93,19 @@ class Tracing:
             raise
         finally:
             span.end()
+
+    def stages(self, parent: Span) -> Callable[[str], AbstractContextManager[None]]:
+        """Return a function that makes a block a span below another one, by the stage's name."""
+
+        @contextmanager
+        def stage(name: str) -> Iterator[None]:
+            began = time.time_ns()
+            try:
+                yield
+            finally:
+                self.add_child(parent, f"psoup.{name}", began, time.time_ns(), {})
+
+        return stage
 
     def close(self) -> None:
         """Send what is left, if the receiver takes it soon."""

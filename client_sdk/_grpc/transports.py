@@ -116,13 +116,13 @@ class GrpcTransport:
         return channel, ChecksumStub(channel)
 
     def unary(self, method: str, request: Message, timeout: float | None) -> Any:
-        with self.calling() as stub:
+        with self.calling(method) as stub:
             return stub.call(method, request, timeout=timeout)
 
     def stream(
         self, method: str, request: Message, timeout: float | None
     ) -> Generator[Any, None, None]:
-        with self.calling() as stub:
+        with self.calling(method) as stub:
             call = stub.call(method, request, timeout=timeout)
             try:
                 yield from call
@@ -137,13 +137,13 @@ class GrpcTransport:
             channel.close()
 
     @contextmanager
-    def calling(self) -> Iterator[CallStub]:
+    def calling(self, method: str) -> Iterator[CallStub]:
         """Yield the stub for one call, which ends with the block."""
         token = self._credentials.token()
         # Taken after the token: if getting that fails, there is no channel to give back.
         channel, failure = self._channels.take(), None
         try:
-            with client_span() as trace_metadata:
+            with client_span(method) as trace_metadata:
                 shown = (*(metadata(token) or ()), *trace_metadata)
                 yield CallStub(channel.target, channel.stub, shown)
         except grpc.RpcError as error:
@@ -180,7 +180,7 @@ class GrpcDuplex:
     def __init__(self, transport: GrpcTransport, method: str, timeout: float | None) -> None:
         self._stack = ExitStack()
         self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        stub = self._stack.enter_context(transport.calling())
+        stub = self._stack.enter_context(transport.calling(method))
         self._call = stub.call(method, iter(self._requests.get, None), timeout=timeout)
 
     def write(self, request: Message) -> None:
@@ -244,13 +244,13 @@ class AsyncGrpcTransport:
         return channel, ChecksumStub(channel)
 
     async def async_unary(self, method: str, request: Message, timeout: float | None) -> Any:
-        async with self.calling() as stub:
+        async with self.calling(method) as stub:
             return await stub.call(method, request, timeout=timeout)
 
     async def async_stream(
         self, method: str, request: Message, timeout: float | None
     ) -> AsyncGenerator[Any, None]:
-        async with self.calling() as stub:
+        async with self.calling(method) as stub:
             call = stub.call(method, request, timeout=timeout)
             try:
                 async for message in call:
@@ -260,7 +260,7 @@ class AsyncGrpcTransport:
 
     async def async_duplex(self, method: str, timeout: float | None) -> AsyncGrpcDuplex:
         stack = AsyncExitStack()
-        stub = await stack.enter_async_context(self.calling())
+        stub = await stack.enter_async_context(self.calling(method))
         return AsyncGrpcDuplex(stub.call(method, timeout=timeout), stack, stub.target)
 
     async def async_close(self) -> None:
@@ -268,12 +268,12 @@ class AsyncGrpcTransport:
             await channel.close()
 
     @asynccontextmanager
-    async def calling(self) -> AsyncIterator[CallStub]:
+    async def calling(self, method: str) -> AsyncIterator[CallStub]:
         """Yield the stub for one call, which ends with the block."""
         token = await self._credentials.async_token()
         channel, failure = self._channels.take(), None
         try:
-            with client_span() as trace_metadata:
+            with client_span(method) as trace_metadata:
                 shown = (*(metadata(token) or ()), *trace_metadata)
                 yield CallStub(channel.target, channel.stub, shown)
         except grpc.RpcError as error:

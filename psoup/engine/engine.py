@@ -29,7 +29,7 @@ from psoup.engine.repair.reclosing import Reclosing
 from psoup.engine.repair.recover import open_ledger
 from psoup.engine.settings import EngineSettings
 from psoup.engine.spark.keep_alive import KeepAlive
-from psoup.engine.steps.step import StepMemory, next_stretch, take_step
+from psoup.engine.steps.step import StepMemory, next_stretch, take_step, untimed
 from psoup.store.delta.arrivals import Arrivals
 from psoup.store.delta.reading import DataFileGone
 from psoup.store.epochs import StreamMark
@@ -260,7 +260,8 @@ class Engine:
         if stretch.end > before:
             marks = ledger.epoch.streams
             with self._metrics.timed("step"), self._traced() as span:
-                take_step(ledger, self._spark, stretch, self._settings, self._memory)
+                stage = untimed if self._tracing is None else self._tracing.stages(span)
+                take_step(ledger, self._spark, stretch, self._settings, self._memory, stage)
                 rows = _new_rows(marks, ledger.epoch.streams)
                 if span is not None:
                     commits = stretch.end - before

@@ -27,6 +27,7 @@ from psoup.store import Store
 from psoup.tracing import ENDPOINT
 from tests.engine.test_process import ROOT, spawn
 from tests.support.server.process import ServerProcess
+from tests.support.system.processes import START_SECONDS
 from tests.support.web import fetch
 
 pytestmark = pytest.mark.process
@@ -136,6 +137,8 @@ def test_calls_have_spans_with_the_stages_of_explain(receiver: Receiver, tmp_pat
         expected = {"psoup.method": "Invoke", "psoup.streams": 1, "psoup.rows": 93}
         assert expected.items() <= attributes(invoke).items()
         assert attributes(invoke)["psoup.computed"] == 100
+        assert {span.kind for span in spans if span is not invoke} == {invoke.SPAN_KIND_INTERNAL}
+        assert invoke.kind == publish.kind == invoke.SPAN_KIND_SERVER
         for span in spans:
             assert invoke.start_time_unix_nano <= span.start_time_unix_nano
             assert span.start_time_unix_nano <= span.end_time_unix_nano
@@ -183,23 +186,31 @@ def test_the_sdk_makes_the_parent_of_the_server_span(receiver: Receiver, tmp_pat
         "import sys\n"
         "from opentelemetry import trace\n"
         "from opentelemetry.sdk.trace import TracerProvider\n"
+        "from opentelemetry.sdk.trace.export import SimpleSpanProcessor\n"
+        "from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter\n"
         "from client_sdk import Client\n"
-        "trace.set_tracer_provider(TracerProvider())\n"
+        "provider, spans = TracerProvider(), InMemorySpanExporter()\n"
+        "provider.add_span_processor(SimpleSpanProcessor(spans))\n"
+        "trace.set_tracer_provider(provider)\n"
         "with Client(sys.argv[1]) as client:\n"
         "    with trace.get_tracer('mine').start_as_current_span('mine') as span:\n"
         "        client.define('CREATE STREAM s (a BIGINT)')\n"
         "context = span.get_span_context()\n"
         "print(f'{context.trace_id:032x} {context.span_id:016x}')\n"
+        "for span in spans.get_finished_spans():\n"
+        "    print(span.name, f'{span.context.span_id:016x}')\n"
     )
     try:
         command = [sys.executable, "-c", program, server.address]
         output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        trace_id, span_id = output.stdout.split()
+        first, *lines = output.stdout.splitlines()
+        trace_id, span_id = first.split()
         spans = receiver.wait_for("psoup.Define")
         define = only(spans, "psoup.Define")
         assert define.trace_id.hex() == trace_id
         # Between them is the span of the SDK.
-        assert define.parent_span_id.hex() not in ("", span_id)
+        names = {parent: name for name, parent in (line.split() for line in lines)}
+        assert names[define.parent_span_id.hex()] == "psoup.Define" and span_id in names
     finally:
         server.stop()
 
@@ -253,7 +264,7 @@ def test_an_engine_has_a_trace_for_each_step(receiver: Receiver, tmp_path: Path)
     try:
         server.define("CREATE STREAM s (a BIGINT)")
         server.publish("s", numbers(100))
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + START_SECONDS
         rows = 0
         while rows < 100:
             steps = [span for span in receiver.spans if span.name == "psoup.step"]
@@ -261,6 +272,11 @@ def test_an_engine_has_a_trace_for_each_step(receiver: Receiver, tmp_path: Path)
             assert time.monotonic() < deadline
             time.sleep(0.1)
         assert len({span.trace_id for span in steps}) == len(steps)
+        stages = ("read", "write", "match", "join", "publish")
+        trace = receiver.wait_for("psoup.step", *(f"psoup.{stage}" for stage in stages))
+        step = only(trace, "psoup.step")
+        assert {span.parent_span_id for span in trace if span is not step} == {step.span_id}
+        assert step.kind == step.SPAN_KIND_INTERNAL
         assert "psoup-engine" in receiver.services
     finally:
         process.kill()

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,15 @@ logger = logging.getLogger(__name__)
 # A step that brings more predicates of a stream leaves its rows to their back-fill, so that new
 # rows do not wait for them.
 _MAX_NEW_PREDICATES = 1000
+
+# Returns the context of a stage by its name, to measure it.
+StageTimer = Callable[[str], AbstractContextManager[None]]
+_UNTIMED = nullcontext()
+
+
+def untimed(name: str) -> AbstractContextManager[None]:
+    """Return a context that measures nothing."""
+    return _UNTIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +143,14 @@ def take_step(
     stretch: Stretch,
     settings: EngineSettings,
     memory: StepMemory | None = None,
+    stage: StageTimer = untimed,
 ) -> None:
     """Consume a stretch of the log, which must begin where the last epoch ends. `memory` is that of
-    earlier steps, and gets what this one adds."""
+    earlier steps, and gets what this one adds. Each stage of the step is in the context that
+    `stage` returns for its name."""
     memory = memory or StepMemory()
-    entries = memory.headers(ledger.store.log.folder.root, stretch)
+    with stage("read"):
+        entries = memory.headers(ledger.store.log.folder.root, stretch)
     highs = {stream.id: stream.high for stream in ledger.state.streams.values()}
     highs |= {composite_id: mark.high for composite_id, mark in ledger.composites.items()}
     # The state before the step: new predicates are matched from these row ids on.
@@ -155,18 +168,22 @@ def take_step(
     reached = heartbeat_rows(list(heartbeats(entries)))
     driver_rows = {"coverage": coverage, "reached": reached, "audit": audit_rows(records)}
     # Predicates are committed before rows are matched: workers read them from the table.
-    _write_changes(ledger, touched, driver_rows)
+    with stage("write"):
+        _write_changes(ledger, touched, driver_rows)
     rows, joined = _rows(entries), list[IntakeJoin]()
     if rows:
         parallelism = spark.sparkContext.defaultParallelism
         limits = memory.costs.limits(settings, parallelism)
         memory.read_ahead(ledger.store.log.folder, stretch.end, limits)
         ends = dict.fromkeys(late, born)
-        joined = _insert_and_probe(ledger, spark, stretch, settings, memory, rows, ends)
-    keep_up(ledger, spark, settings, joined)
+        with stage("match"):
+            joined = _insert_and_probe(ledger, spark, stretch, settings, memory, rows, ends)
+    with stage("join"):
+        keep_up(ledger, spark, settings, joined)
     memory.joins_apart = False
-    # Commits without entries are those by which the engine trimmed the log.
-    ledger.publish("step" if entries else "trim", stretch.end)
+    with stage("publish"):
+        # Commits without entries are those by which the engine trimmed the log.
+        ledger.publish("step" if entries else "trim", stretch.end)
 
 
 def _headers(root: Path, file: LogFile) -> list[Entry]:
