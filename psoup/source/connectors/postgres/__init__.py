@@ -103,7 +103,8 @@ class PostgresConnector:
         if stored.get("slot") != self._slot:
             return {}
         # The slot is this source's, which may drop it. Times of rows never go back.
-        return snapshot_mark(self._slot) | ({"time": stored["time"]} if "time" in stored else {})
+        times = {"time": stored["time"]} if "time" in stored else {}
+        return {**snapshot_mark(self._slot), **times}
 
     def _open(self, mark: Mark) -> PostgresReader:
         if mark.get("phase") != "snapshot":
