@@ -15,7 +15,9 @@ import pytest
 
 from psoup.source.connectors import folder as folder_module
 from psoup.source.connectors.folder import FileReader, FolderConnector
+from psoup.source.connectors.partition import Context
 from psoup.source.errors import BadRowFound, BadSettings
+from psoup.source.lag import LagHistory
 from psoup.source.operations import skip_to
 from psoup.source.settings import SourceSettings
 from tests.source.running import Running
@@ -193,3 +195,23 @@ def test_names_that_are_no_utf8_and_publishers_without_marks(running: Running) -
     assert running.numbers() == [0, 1]
     (aside,) = running.client.ask("SELECT place FROM rejected")
     assert aside["place"] == r"\xff\xe9.jsonl, line 2"
+
+
+def test_the_lag_ends_when_the_files_are_read(running: Running) -> None:
+    """One file always waits, and it is never the same one."""
+    connector = FolderConnector(Context(doors(running), running.client.stream("s"), None))  # type: ignore[arg-type]
+    history, seconds = LagHistory(), list[float]()
+
+    def look(now: float) -> None:
+        records = {record.name: record for record in running.client.publishers()}
+        (lag,) = connector.lag(records).values()
+        history.look(lag, now)
+        seconds.append(history.seconds(now))
+
+    for turn in range(4):
+        drop(running, f"{turn}.jsonl", row(turn), age=10 - turn)
+        look(10.0 * turn)
+        if turn:
+            running.run(doors(running), until=done(running, turn + 1))
+    look(40.0)
+    assert seconds == [0.0, 10.0, 0.0, 0.0, 0.0] and running.numbers() == [0, 1, 2, 3]

@@ -25,6 +25,7 @@ _JOURNALCTL = """\
 case "$2" in
   psoup-server@*) exec cat "$LOGS/server.log" ;;
   psoup-engine@*) exec cat "$LOGS/engine.log" ;;
+  psoup-source@*) exec cat "$LOGS/source.log" ;;
 esac
 exit 1
 """
@@ -55,11 +56,14 @@ class Incident:
         self.prometheus = prometheus
         self.processes = RunningStore(folder)
         self.port, self._metrics, self._engine_metrics = free_port(), free_port(), free_port()
+        self._source_metrics = free_port()
+        self._sources: Process | None = None
         self.target = f"127.0.0.1:{self.port}"
         self.names = {
             "HOST:7181": self.target,
             "HOST:9181": f"127.0.0.1:{self._metrics}",
             "HOST:9182": f"127.0.0.1:{self._engine_metrics}",
+            "HOST:9183": f"127.0.0.1:{self._source_metrics}",
             "STORE": str(self.store),
         }
         self.environment: dict[str, str] = {}
@@ -78,6 +82,7 @@ class Incident:
         trace: TracebackType | None,
     ) -> None:
         self.prometheus.watch({})
+        self.stop_sources()
         self.processes.__exit__(kind, error, trace)
 
     @property
@@ -105,6 +110,19 @@ class Incident:
         engine = self.processes.start_engine(*place, *options)
         self.watch("psoup-engine", f"127.0.0.1:{self._engine_metrics}")
         return engine
+
+    def start_sources(self, file: Path) -> None:
+        """Run the sources of a file, instead of those that run."""
+        self.stop_sources()
+        metrics = ("--metrics", f"127.0.0.1:{self._source_metrics}")
+        command = ["-m", "psoup.cli", "--target", self.target, "source", "run", str(file), *metrics]
+        self._sources = Process(command, self.folder / "source.log")
+        self._sources.wait_for("metrics ready on")
+        self.watch("psoup-source", f"127.0.0.1:{self._source_metrics}")
+
+    def stop_sources(self) -> None:
+        if self._sources is not None and self._sources.alive:
+            self._sources.kill()
 
     def _note_log(self, process: Process, name: str) -> None:
         link = self.folder / name

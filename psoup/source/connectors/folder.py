@@ -90,6 +90,9 @@ class FolderConnector:
         self._stamps: dict[Path, tuple[Stamp, float]] = {}
         self._digests: dict[tuple[Path, Stamp], str] = {}
         self._finished: set[tuple[Path, Stamp]] = set()
+        # Of the last look at the lag: unread files, and how many there have been.
+        self._unread: set[tuple[Path, Stamp]] = set()
+        self._file_count = 0
 
     def partitions(self, records: Records) -> list[Partition]:
         partitions = list[Partition]()
@@ -207,8 +210,12 @@ class FolderConnector:
         return None
 
     def lag(self, records: Records) -> dict[str, Lag]:
-        unread = [path for path, _, is_done in self._files(records) if not is_done]
-        return {self._context.settings.name: Lag("files", 0, len(unread))}
+        unread = {(path, stamp) for path, stamp, is_done in self._files(records) if not is_done}
+        # Counted as offsets are, so that files that were read are behind the mark.
+        self._file_count += len(unread - self._unread)
+        self._unread = unread
+        mark = self._file_count - len(unread)
+        return {self._context.settings.name: Lag("files", mark, self._file_count)}
 
     def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
         fields = load_json(raw.encode())
