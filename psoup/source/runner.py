@@ -21,13 +21,14 @@ from client_sdk import (
 )
 from psoup.source.connectors.partition import Connector, Context, Partition, Records
 from psoup.source.connectors.registry import make_connector
-from psoup.source.errors import BadSettings, NoMark, SourceAway, SourceError
+from psoup.source.errors import BadSettings, NoMark, PlaceLost, SourceAway, SourceError
 from psoup.source.feeding.bad_rows import ASIDE_COLUMNS
 from psoup.source.feeding.feed import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Feed
 from psoup.source.feeding.fence import CopyFence
 from psoup.source.feeding.heartbeat import heartbeat_instant
 from psoup.source.feeding.piece import encode_mark
 from psoup.source.feeding.publishing import SEQUENCE_REASONS, is_transient
+from psoup.source.feeding.queue import MemoryBudget, batch_bytes
 from psoup.source.feeding.report import Report
 from psoup.source.settings import SourceSettings
 from psoup.source.status import StatusFile
@@ -63,7 +64,12 @@ async def source_stream(
         if planned is None or planned.name != settings.stream:
             raise BadSettings(f"create: the statement does not create {settings.stream}")
         return planned
-    await client.define(settings.create)
+    try:
+        await client.define(settings.create)
+    except Conflict as error:
+        # Another copy of the source creates it at the same time.
+        if error.reason != "STREAM_EXISTS":
+            raise
     return await client.stream(settings.stream)
 
 
@@ -105,6 +111,7 @@ class SourceRunner:
     standby: bool = False
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _feeds: dict[str, Feed] = field(default_factory=dict)
+    _budget: MemoryBudget = field(default_factory=MemoryBudget)
 
     async def run(self) -> None:
         """Raises SourceError or PsoupError if the source can't go on; the status says why."""
@@ -147,6 +154,8 @@ class SourceRunner:
 
     async def _run_partitions(self, client: AsyncClient) -> None:
         name = self.settings.name
+        store_id = (await client.status()).store_id
+        self._check_store(store_id)
         stream = await source_stream(client, self.settings)
         check_heartbeat(self.settings, stream)
         await check_aside(client, self.settings)
@@ -163,10 +172,11 @@ class SourceRunner:
         try:
             while not self.stopping.is_set():
                 partitions = await asyncio.to_thread(connector.partitions, records)
+                most_bytes = batch_bytes(min(len(partitions), connector.parallel))
                 for partition in partitions[: connector.parallel]:
                     if partition.publisher not in tasks and len(tasks) < connector.parallel:
                         tasks[partition.publisher] = asyncio.create_task(
-                            self._feed(client, stream, partition)
+                            self._feed(client, stream, partition, most_bytes)
                         )
                 await self._wait(tasks, connector.look_seconds)
                 for publisher in [key for key, task in tasks.items() if task.done()]:
@@ -199,6 +209,17 @@ class SourceRunner:
                 previous = instant
             except PsoupError as error:
                 self.notice(f"{self.settings.name}: no heartbeat: {error.message}")
+
+    def _check_store(self, store_id: str) -> None:
+        """Raise PlaceLost if another store answers than in the last run: it has other marks."""
+        previous = self.status.store(self.settings.name)
+        if previous not in ("", store_id):
+            raise PlaceLost(
+                f"another store answers at {self.settings.store.target} than when the source last "
+                f"ran: {store_id}, and not {previous}. It has other marks, and nothing was "
+                f"published to it. If it is meant, remove {self.status.path}"
+            )
+        self.status.note_store(self.settings.name, store_id)
 
     def _check_mark(self, connector: Connector, records: Records, stream: Stream) -> None:
         if records or self.start or connector.fresh_partitions or not stream.row_count:
@@ -251,7 +272,9 @@ class SourceRunner:
         finally:
             stop.cancel()
 
-    async def _feed(self, client: AsyncClient, stream: Stream, partition: Partition) -> None:
+    async def _feed(
+        self, client: AsyncClient, stream: Stream, partition: Partition, most_bytes: int
+    ) -> None:
         report = Report(partition.publisher, self.notice)
         self.status.add(self.settings.name, report)
         try:
@@ -268,6 +291,9 @@ class SourceRunner:
                 report=report,
                 stopping=self.stopping,
                 beats=self.settings.heartbeat_seconds > 0,
+                store_id=self.status.store(self.settings.name),
+                budget=self._budget,
+                most_bytes=most_bytes,
             )
             self._feeds[partition.publisher] = feed
             await feed.run()

@@ -30,8 +30,16 @@ class StatusFile:
     _reports: dict[str, list[Report]] = field(default_factory=dict)
     # Of feeds that are done.
     _bad_rows: Counter[str] = field(default_factory=Counter)
+    # The ids of the stores that sources publish to, also those of earlier runs.
+    _stores: dict[str, str] = field(default_factory=dict)
     _changed: bool = True
     _problem: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            self._stores = dict(json.loads(self.path.read_text())["stores"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return
 
     @classmethod
     def beside(cls, settings: Path) -> StatusFile:
@@ -40,6 +48,15 @@ class StatusFile:
     def source(self, name: str, state: str, reason: str = "") -> None:
         """Note the state of a source."""
         self._sources[name] = {"state": state, "reason": reason, "since": time.time()}
+        self._changed = True
+
+    def store(self, name: str) -> str:
+        """Return the id of the store that a source last published to; empty if it is unknown."""
+        return self._stores.get(name, "")
+
+    def note_store(self, name: str, store_id: str) -> None:
+        """Note the store that a source publishes to, for this process and later ones."""
+        self._stores[name] = store_id
         self._changed = True
 
     def add(self, name: str, report: Report) -> None:
@@ -84,6 +101,7 @@ class StatusFile:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "at": time.time(),
+            "stores": self._stores,
             "sources": {
                 name: state | {"feeds": [_plain(r) for r in self._reports.get(name, [])]}
                 for name, state in self._sources.items()

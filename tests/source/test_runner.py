@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from client_sdk import AsyncClient
 from psoup.source.connectors.marks import MarkForm
 from psoup.source.connectors.partition import Context
 from psoup.source.errors import BadRowFound, BadSettings, PlaceLost, SourceError
@@ -181,3 +183,43 @@ def test_skip_checks_the_mark(running: Running, monkeypatch: pytest.MonkeyPatch)
     assert FORM.fits({"at": 4, "row": 2, "reached": 5, "aside_done": 1})
     with pytest.raises(PlaceLost, match="was not written by this source"):
         FORM.check({"offset": 1})
+
+
+def test_another_store_at_the_target_is_noticed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a later process, whatever marks that store has."""
+    pieces = [piece(1, at=1, is_last=True)]
+    settings = source(running, "t", monkeypatch, {"0": lambda mark: PieceReader(pieces)})
+    assert running.run(settings) == {"t": None}
+    running.status.write()
+    other_store = Running(running.folder, FakeStore().transport())
+    other_store.client.define("CREATE STREAM s (k BIGINT)")
+    settings = source(other_store, "t", monkeypatch, {"0": lambda mark: PieceReader(pieces)})
+    for start in ("", "latest"):
+        error = other_store.run(settings, start=start)["t"]
+        assert isinstance(error, PlaceLost) and str(running.status.path) in str(error)
+    assert not other_store.numbers() and not other_store.marks()
+    other_store.status.write()
+    running.status.path.unlink()
+    assert Running(running.folder, other_store.transport).run(settings) == {"t": None}
+    assert other_store.numbers() == [1]
+
+
+def test_two_copies_create_the_stream_at_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = "CREATE STREAM s (k BIGINT)"
+    running.client.define("DROP STREAM s")
+    settings = source(
+        running, "t", monkeypatch, {"0": lambda mark: PieceReader([piece(1, at=1, is_last=True)])}
+    )
+    define = AsyncClient.define
+
+    async def second(self: AsyncClient, sql: str, **options: Any) -> Any:
+        running.client.define(statement)
+        return await define(self, sql, **options)
+
+    monkeypatch.setattr(AsyncClient, "define", second)
+    assert running.run(replace(settings, create=statement)) == {"t": None}
+    assert running.numbers() == [1]

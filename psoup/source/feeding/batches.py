@@ -17,6 +17,7 @@ from psoup.source.feeding.piece import (
     BadRow,
     Mark,
     Piece,
+    PushedReader,
     Reader,
     good_before,
     row_metadata,
@@ -137,14 +138,18 @@ def counted_mark(at: Mark, row: int) -> dict[str, Any]:
 
 
 class Assembler:
-    """Batches of a reader, which close after BATCH_SECONDS, BATCH_BYTES or BATCH_ROWS.
+    """Batches of a reader, which close after BATCH_SECONDS, `most_bytes` or BATCH_ROWS.
 
     It begins at the mark that the store has: records that are counted there are skipped, and bad
     ones that were put aside are dropped.
     """
 
-    def __init__(self, reader: Reader, mark: Mark, schema: pa.Schema) -> None:
+    def __init__(
+        self, reader: Reader, mark: Mark, schema: pa.Schema, most_bytes: int = BATCH_BYTES
+    ) -> None:
         self._reader = reader
+        self._most_bytes = most_bytes
+        self._is_pushed = isinstance(reader, PushedReader)
         self._empty = schema.empty_table()
         self._skip = int(mark.get(ROW, 0))
         self._aside = int(mark.get(ASIDE, 0))
@@ -163,11 +168,13 @@ class Assembler:
         tables, bad, segments = list[pa.Table](), list[BadRow](), list[BatchSegment]()
         records = rows = size = 0
         started, deadline, is_last, moved = time.monotonic(), 0.0, False, False
-        while rows < BATCH_ROWS and size < BATCH_BYTES and not is_last:
+        while rows < BATCH_ROWS and size < self._most_bytes and not is_last:
             if self._piece is None:
                 wait = max(0.0, deadline - time.monotonic()) if moved else POLL_SECONDS
                 if moved and not wait:
                     break
+                # What has not arrived by now is for the next batch.
+                wait = 0.0 if moved and self._is_pushed else wait
                 try:
                     self._piece, self._offset = self._reader.poll(wait), 0
                 except Exception as error:
@@ -177,15 +184,17 @@ class Assembler:
                     self._failure = error
                     break
                 if self._piece is None:
-                    if moved:
-                        continue
-                    return None
+                    if not moved:
+                        return None
+                    if self._is_pushed:
+                        break
+                    continue
                 if self._piece.is_restart:
                     self._skip = self._aside = 0
             piece, start = self._piece, self._offset
             stop = self._skipped(piece, start)
             if stop == start:
-                stop = _stop(piece, start, BATCH_ROWS - rows, BATCH_BYTES - size)
+                stop = _stop(piece, start, BATCH_ROWS - rows, self._most_bytes - size)
                 segments.append(
                     BatchSegment(records, self._at, self._row, start, piece.mark_before)
                 )

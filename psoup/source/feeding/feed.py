@@ -12,12 +12,12 @@ from typing import Any
 from client_sdk import AsyncClient, PsoupError, PublisherRecord, Stream
 from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.bad_rows import BadRows
-from psoup.source.feeding.batches import Assembler, Batch, own_mark
+from psoup.source.feeding.batches import BATCH_BYTES, BATCH_SECONDS, Assembler, Batch, own_mark
 from psoup.source.feeding.fence import CopyFence
 from psoup.source.feeding.heartbeat import PartitionProgress, ReachedTime
-from psoup.source.feeding.piece import REACHED, Mark, Reader, decode_mark
+from psoup.source.feeding.piece import REACHED, Mark, PushedReader, Reader, decode_mark
 from psoup.source.feeding.publishing import MarkMoved, Publishing, is_transient
-from psoup.source.feeding.queue import BatchQueue
+from psoup.source.feeding.queue import BatchQueue, MemoryBudget
 from psoup.source.feeding.report import Report
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
@@ -36,6 +36,8 @@ class Feed:
     `open_reader` opens the place to read from at a mark. `begin` returns, in a thread, the one to
     begin with if the store has none. `lease` is how long the store remembers the
     publisher. A feed with `patience_seconds` fails if the store does not answer for that long.
+    Feeds of one source share a `budget`; their batches have at most `most_bytes`. Nothing goes into
+    another store than the one with `store_id`; if that is empty, the first one that answers.
     """
 
     client: AsyncClient
@@ -50,8 +52,10 @@ class Feed:
     report: Report = field(default_factory=lambda: Report(""))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     beats: bool = False
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    most_bytes: int = BATCH_BYTES
+    store_id: str = ""
     reached: ReachedTime | None = None
-    _store_id: str = ""
     # Whether the reader is open and at its end, and how many batches are read and not published.
     _at_end: bool = False
     _unpublished: int = 0
@@ -122,8 +126,8 @@ class Feed:
         sequence = record.sequence + 1 if record else 1
         publisher = self.client.publisher(self.publisher, next_sequence=sequence, lease=self.lease)
         publishing = Publishing(self, publisher, reader, mark)
-        assembler = Assembler(reader, mark, self.stream.schema)
-        queue = BatchQueue()
+        assembler = Assembler(reader, mark, self.stream.schema, self.most_bytes)
+        queue = BatchQueue(self.budget)
         self._at_end, self._unpublished = False, 0
         reading = asyncio.create_task(self._read(reader, assembler, queue))
         self.report.now("reading")
@@ -136,6 +140,7 @@ class Feed:
             # A poll that is under way ends in its own thread; only then the reader is closed.
             with suppress(asyncio.CancelledError, Exception):
                 await reading
+            await queue.close()
             await asyncio.to_thread(reader.close)
 
     def _mark_of(self, record: PublisherRecord) -> Mark:
@@ -156,14 +161,16 @@ class Feed:
     async def _check_store(self) -> None:
         """Raise PlaceLost if another store answers than before: it has other marks."""
         store_id = (await self.client.status()).store_id
-        if self._store_id not in ("", store_id):
+        if self.store_id not in ("", store_id):
             raise PlaceLost("another store answers at the target; nothing was published to it")
-        self._store_id = store_id
+        self.store_id = store_id
 
     async def _read(self, reader: Reader, assembler: Assembler, queue: BatchQueue) -> None:
         polling: asyncio.Future[Batch | None] | None = None
         try:
             while True:
+                if isinstance(reader, PushedReader):
+                    await reader.arrival(BATCH_SECONDS)
                 polling = asyncio.ensure_future(asyncio.to_thread(assembler.next))
                 batch = await asyncio.shield(polling)
                 self._at_end = reader.at_end
@@ -191,6 +198,7 @@ class Feed:
                     return
                 batches = taking.result()
                 await self._finish_in_time(publishing.send(batches))
+                await queue.release(batches)
                 self._unpublished -= len(batches)
                 if batches[-1].is_last:
                     self.report.now("done")

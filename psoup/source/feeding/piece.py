@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -117,6 +117,16 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Release what the reader holds."""
+
+
+@runtime_checkable
+class PushedReader(Reader, Protocol):
+    """A reader whose records arrive by themselves, so that no thread waits for them."""
+
+    async def arrival(self, seconds: float) -> None:
+        """Wait until there is enough for a batch, or the first record is `seconds` old. May return
+        without any.
+        """
 
 
 def first_piece(reader: Reader) -> Piece | None:

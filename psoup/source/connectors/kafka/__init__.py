@@ -10,10 +10,12 @@ from typing import Any
 from psoup.source.connectors.kafka.broker import Broker
 from psoup.source.connectors.kafka.decoding import MessageDecoder
 from psoup.source.connectors.kafka.reader import KafkaReader
+from psoup.source.connectors.kafka.shared import SharedConsumer
 from psoup.source.connectors.marks import MarkForm
 from psoup.source.connectors.partition import Context, Partition, Records, stored_mark
 from psoup.source.errors import PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, first_piece
+from psoup.source.feeding.queue import batch_bytes
 from psoup.source.lag import Lag
 from psoup.source.mapping import MESSAGE_METADATA, RowMapping, check_metadata
 from psoup.source.readers import FileChunk
@@ -48,13 +50,14 @@ class KafkaConnector:
             settings.columns, MESSAGE_METADATA | ({"commit_time"} if has_times else frozenset())
         )
         self._decoder = MessageDecoder(context.stream, self._mapping, form)
-        self._topic_id = ""
+        self._shared = SharedConsumer(self._broker)
+        self._topic_id, self._partition_count = "", 1
 
     def partitions(self, records: Records) -> list[Partition]:
         topic_id, numbers = self._broker.describe()
         if self._topic_id not in ("", topic_id):
             raise PlaceLost(f"topic {self._topic} was made again; go on with skip --to earliest")
-        self._topic_id = topic_id
+        self._topic_id, self._partition_count = topic_id, len(numbers)
         return [
             Partition(
                 self._publisher(number), partial(self._open, number), partial(self._begin, number)
@@ -68,21 +71,17 @@ class KafkaConnector:
     def _begin(self, number: int, text: str) -> Mark:
         if text.startswith("{"):
             return {"topic_id": self._topic_id, **_FORM.read(text)}
-        milliseconds = -1 if text in _ENDS else _milliseconds(text)
-        consumer = self._broker.consumer()
-        try:
-            if text in _ENDS:
-                offset = self._broker.watermarks(consumer, number)[_ENDS.index(text)]
-            else:
-                offset = self._broker.offset_at(consumer, number, milliseconds)
-        finally:
-            consumer.close()
+        if text in _ENDS:
+            offset = self._broker.ends([number])[number][_ENDS.index(text)]
+        else:
+            offset = self._broker.offset_at(number, _milliseconds(text))
         return {"topic_id": self._topic_id, "offset": offset}
 
     def _open(self, number: int, mark: Mark) -> KafkaReader:
         _FORM.check(mark)
         topic_id, _ = self._broker.describe()
-        return KafkaReader(self._broker, topic_id, number, self._decoder, mark)
+        size = batch_bytes(self._partition_count)
+        return KafkaReader(self._broker, self._shared, topic_id, number, self._decoder, mark, size)
 
     def check(self) -> list[str]:
         topic_id, numbers = self._broker.describe()
@@ -96,19 +95,19 @@ class KafkaConnector:
         return None
 
     def lag(self, records: Records) -> dict[str, Lag]:
-        lags, consumer = dict[str, Lag](), self._broker.consumer()
+        marks = {
+            number: stored_mark(records[self._publisher(number)])
+            for number in self._broker.describe()[1]
+            if self._publisher(number) in records
+        }
+        ends = self._broker.ends(number for number, mark in marks.items() if _FORM.fits(mark))
         kept_seconds = self._broker.retention_seconds()
-        try:
-            for partition in self._broker.describe()[1]:
-                name = self._publisher(partition)
-                mark = stored_mark(records[name]) if name in records else {}
-                if _FORM.fits(mark):
-                    _, high = self._broker.watermarks(consumer, partition)
-                    offset = int(mark["offset"])
-                    lags[name] = Lag("messages", offset, high, True, kept_seconds=kept_seconds)
-        finally:
-            consumer.close()
-        return lags
+        return {
+            self._publisher(number): Lag(
+                "messages", int(marks[number]["offset"]), high, True, kept_seconds=kept_seconds
+            )
+            for number, (_, high) in ends.items()
+        }
 
     def replayed(self, raw: str, metadata: Mapping[str, Any]) -> FileChunk:
         return self._decoder.replayed(raw, metadata)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import confluent_kafka
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 
 from psoup.source.errors import BadSettings, SourceAway
 
 _SECONDS = 10.0
-_QUEUED_KILOBYTES = 16_384
+_QUEUED_KILOBYTES = 8_192
 # What the source decides itself.
 _OWN_SETTINGS = frozenset(
     {
@@ -55,6 +57,8 @@ class Broker:
     def __init__(self, servers: str, topic: str, group: str, settings_file: Path | None) -> None:
         self._servers, self.topic, self._group = servers, topic, group
         self._settings_file = settings_file
+        self._admin: AdminClient | None = None
+        self._lock = threading.Lock()
 
     def _settings(self) -> dict[str, Any]:
         extra = read_properties(self._settings_file) if self._settings_file else {}
@@ -75,6 +79,7 @@ class Broker:
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": _QUEUED_KILOBYTES,
+            "fetch.max.bytes": _QUEUED_KILOBYTES << 10,
             "error_cb": on_error,
             "log_level": 0,
         }
@@ -83,13 +88,27 @@ class Broker:
         except confluent_kafka.KafkaException as error:
             raise BadSettings(f"Kafka settings: {reason(error)}") from None
 
+    def _asked(self, call: Callable[[AdminClient], Mapping[Any, Any]]) -> dict[Any, Any]:
+        """Return the results of the futures of a call. Raises KafkaException and TimeoutError."""
+        with self._lock:
+            if self._admin is None:
+                silent = {"log_level": 0, "error_cb": lambda error: None}
+                self._admin = AdminClient(self._settings() | silent)
+            admin = self._admin
+        try:
+            return {key: future.result(_SECONDS + 5.0) for key, future in call(admin).items()}
+        except (confluent_kafka.KafkaException, TimeoutError):
+            # The next connection reads the settings again.
+            self._admin = None
+            raise
+
     def describe(self) -> tuple[str, list[int]]:
         """Return the id of the topic and its partitions. Raises SourceAway."""
-        admin = AdminClient(self._settings() | {"log_level": 0, "error_cb": lambda error: None})
         topics = confluent_kafka.TopicCollection([self.topic])
         try:
-            future = admin.describe_topics(topics, request_timeout=_SECONDS)[self.topic]
-            description = future.result(_SECONDS + 5.0)
+            (description,) = self._asked(
+                lambda admin: admin.describe_topics(topics, request_timeout=_SECONDS)
+            ).values()
         except confluent_kafka.KafkaException as error:
             if error.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise SourceAway(f"there is no topic {self.topic}") from None
@@ -100,37 +119,46 @@ class Broker:
 
     def retention_seconds(self) -> float | None:
         """Return for how long the topic keeps messages; None for ever, and if brokers don't say."""
-        admin = AdminClient(self._settings() | {"log_level": 0, "error_cb": lambda error: None})
         topic = ConfigResource(ResourceType.TOPIC, self.topic)
         try:
-            future = admin.describe_configs([topic], request_timeout=_SECONDS)[topic]
-            milliseconds = int(future.result(_SECONDS + 5.0)["retention.ms"].value)
+            (settings,) = self._asked(
+                lambda admin: admin.describe_configs([topic], request_timeout=_SECONDS)
+            ).values()
+            milliseconds = int(settings["retention.ms"].value)
         except (confluent_kafka.KafkaException, TimeoutError, KeyError, ValueError):
             # It needs the right DescribeConfigs, which a source may lack.
             return None
         return milliseconds / 1000 if milliseconds >= 0 else None
 
-    def watermarks(self, consumer: Any, partition: int) -> tuple[int, int]:
-        """Return the first offset that is there, and the one after the last."""
-        place = confluent_kafka.TopicPartition(self.topic, partition)
-        try:
-            low, high = consumer.get_watermark_offsets(place, timeout=_SECONDS)
-        except confluent_kafka.KafkaException as error:
-            raise SourceAway(f"Kafka: {reason(error)}") from None
-        return int(low), int(high)
+    def ends(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Return the first offset that each partition has, and the one after the last committed."""
+        numbers = list(partitions)
+        first = self._offsets(numbers, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        last = self._offsets(numbers, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {number: (first[number], last[number]) for number in numbers}
 
-    def offset_at(self, consumer: Any, partition: int, milliseconds: int) -> int:
+    def offset_at(self, partition: int, milliseconds: int) -> int:
         """Return the first offset at or after an instant."""
-        place = confluent_kafka.TopicPartition(self.topic, partition, milliseconds)
+        offset = self._offsets([partition], OffsetSpec.for_timestamp(milliseconds))[partition]
+        return offset if offset >= 0 else self.ends([partition])[partition][1]
+
+    def _offsets(self, partitions: Iterable[int], place: Any) -> dict[int, int]:
+        places = {confluent_kafka.TopicPartition(self.topic, n): place for n in partitions}
+        level = confluent_kafka.IsolationLevel.READ_COMMITTED
         try:
-            (result,) = consumer.offsets_for_times([place], timeout=_SECONDS)
+            results = self._asked(
+                lambda admin: admin.list_offsets(
+                    places, isolation_level=level, request_timeout=_SECONDS
+                )
+            )
         except confluent_kafka.KafkaException as error:
             raise SourceAway(f"Kafka: {reason(error)}") from None
-        if result.offset < 0:
-            return self.watermarks(consumer, partition)[1]
-        return int(result.offset)
+        except TimeoutError:
+            raise SourceAway(f"Kafka at {self._servers}: no broker answers") from None
+        return {place.partition: int(result.offset) for place, result in results.items()}
 
 
-def reason(error: Exception) -> str:
-    inner = error.args[0] if error.args else error
+def reason(error: Any) -> str:
+    """Return the text of an error of Kafka, or of an exception that has one."""
+    inner = error.args[0] if isinstance(error, Exception) and error.args else error
     return inner.str() if hasattr(inner, "str") else str(inner)[:300]

@@ -6,17 +6,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import confluent_kafka
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 
-from psoup.source.connectors.kafka.broker import Broker
+from psoup.source.connectors.kafka.broker import Broker, reason
 from psoup.source.connectors.kafka.decoding import MessageDecoder
+from psoup.source.connectors.kafka.shared import SharedConsumer
 from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.piece import Mark, Piece
 
-_MESSAGES = 10_000
-# How long more messages are waited for when some are there.
-_GATHER_SECONDS = 0.02
 _COMMIT_SECONDS = 5.0
 _IDLE_SECONDS = 10.0
 _LOST_CODES = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
@@ -32,7 +29,14 @@ class KafkaReader:
     at_end = False
 
     def __init__(
-        self, broker: Broker, topic_id: str, partition: int, decoder: MessageDecoder, mark: Mark
+        self,
+        broker: Broker,
+        shared: SharedConsumer,
+        topic_id: str,
+        partition: int,
+        decoder: MessageDecoder,
+        mark: Mark,
+        most_bytes: int,
     ) -> None:
         if mark and mark.get("topic_id") != topic_id:
             raise PlaceLost(
@@ -41,8 +45,7 @@ class KafkaReader:
                 "lost; go on with skip --to earliest"
             )
         self._broker, self._topic_id, self._partition = broker, topic_id, partition
-        self._decoder = decoder
-        self._failure: Any = None
+        self._decoder, self._most_bytes = decoder, most_bytes
         self._pieces: Iterator[Piece] = iter(())
         # The next offset by the last message, and by the end of the partition, which may also have
         # marks of transactions; and since when nothing came.
@@ -50,16 +53,16 @@ class KafkaReader:
         self._quiet_at = time.monotonic()
         self._acknowledged = -1
         self._committed_at = time.monotonic()
-        self._consumer = broker.consumer(self._note)
+        self._buffer = shared.open(partition)
         try:
             self._assign(mark)
         except BaseException:
-            self._consumer.close()
+            self._buffer.close()
             raise
 
     def _assign(self, mark: Mark) -> None:
         topic = self._broker.topic
-        low, high = self._broker.watermarks(self._consumer, self._partition)
+        low, high = self._broker.ends([self._partition])[self._partition]
         offset = int(mark["offset"]) if mark else low
         if not low <= offset <= high:
             raise PlaceLost(
@@ -67,11 +70,10 @@ class KafkaReader:
                 f"{max(0, low - offset):,} messages are lost. Go on with skip --to earliest"
             )
         self._next = offset
-        self._consumer.assign([TopicPartition(topic, self._partition, offset)])
+        self._buffer.start(offset)
 
-    def _note(self, error: Any) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._failure = error
+    async def arrival(self, seconds: float) -> None:
+        await self._buffer.wait(self._most_bytes, seconds, _IDLE_SECONDS)
 
     def poll(self, seconds: float) -> Piece | None:
         piece = next(self._pieces, None)
@@ -82,13 +84,8 @@ class KafkaReader:
 
     def _read(self, seconds: float) -> Iterator[Piece]:
         """Yield what comes next. Raises SourceAway or PlaceLost behind the messages before."""
-        try:
-            messages = self._consumer.consume(1, seconds)
-            if messages:
-                messages += self._consumer.consume(_MESSAGES - 1, _GATHER_SECONDS)
-            self._commit()
-        except confluent_kafka.KafkaException as error:
-            raise SourceAway(f"Kafka: {error.args[0].str()}") from None
+        messages = self._buffer.take(self._most_bytes, seconds)
+        self._commit()
         good, failure = list[Any](), None
         for message in messages:
             try:
@@ -98,13 +95,13 @@ class KafkaReader:
                 failure = error
                 break
         if good:
-            self._failure = None
+            self._buffer.failure = None
             self._next, self._quiet_at = good[-1].offset() + 1, time.monotonic()
             yield from self._decoder.pieces(good, self._mark)
         if failure is not None:
             raise failure
-        if not good and self._failure is not None:
-            raise SourceAway(f"Kafka: {self._failure.str()}")
+        if not good and self._buffer.failure is not None:
+            raise SourceAway(f"Kafka: {reason(self._buffer.failure)}")
         if not good and (piece := self._idle()) is not None:
             yield piece
 
@@ -142,12 +139,11 @@ class KafkaReader:
     def _commit(self) -> None:
         if self._acknowledged < 0 or time.monotonic() - self._committed_at < _COMMIT_SECONDS:
             return
-        place = TopicPartition(self._broker.topic, self._partition, self._acknowledged)
+        self._buffer.commit(self._acknowledged)
         self._committed_at, self._acknowledged = time.monotonic(), -1
-        self._consumer.commit(offsets=[place], asynchronous=True)
 
     def interrupt(self) -> None:
         """A poll does not wait for long."""
 
     def close(self) -> None:
-        self._consumer.close()
+        self._buffer.close()
