@@ -28,9 +28,11 @@ _LAST = 99
 def documented(port: int, servers: list[tuple[str, str]], tls: Authority | None = None) -> str:
     """Return the configuration of the docs for these addresses of gRPC and of metrics."""
     page = (ROOT / "docs/how-to/several-servers.md").read_text()
-    text, tls_lines = re.findall(r"```haproxy\n(.*?)```", page, re.DOTALL)
+    blocks: list[str] = re.findall(r"```haproxy\n(.*?)```", page, re.DOTALL)
+    text, tls_lines = blocks
     if tls is not None:
-        text = with_tls(text, *tls_lines.splitlines(), tls)
+        bind, server = tls_lines.splitlines()
+        text = with_tls(text, bind, server, tls)
     text = text.replace("bind :7181", f"bind 127.0.0.1:{port}")
     for name, (address, metrics) in zip("ab", servers, strict=True):
         text = text.replace(f"store-{name}.example:7181", address)
