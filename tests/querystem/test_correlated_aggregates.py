@@ -1,5 +1,6 @@
-"""Aggregates over the rows that go with each outer row: random texts in the shapes of public test
-suites (tables of five numbers), beside DuckDB.
+"""Aggregates over the rows that go with each outer row: random texts over tables of five numbers,
+beside DuckDB. Their shapes were written by hand, like those of public test suites; no text of one
+is here.
 
 If DuckDB disagrees, it is asked again without its optimiser, which has lost rows of such texts.
 """
