@@ -6,9 +6,11 @@ import pyarrow as pa
 import pytest
 
 from datastem.schema import Column, StreamSchema
-from datastem.types import TEXT
+from datastem.types import BIGINT, TEXT
+from querystem.evaluate import answer_at
 from querystem.kernel import evaluate
 from querystem.language import bind_query
+from querystem.language.functions.aggregates import AGGREGATES, SAMPLE
 from querystem.language.functions.page import page
 from querystem.language.functions.table import FUNCTIONS
 from querystem.zones import with_zones
@@ -32,3 +34,15 @@ def test_every_example_is_computed(name: str) -> None:
     query = with_zones(query, machine_zones_of())
     value = evaluate(query.outputs[0].expression, _ROWS)[0].as_py()
     assert value_text(value) == function.value
+
+
+@pytest.mark.parametrize("name", sorted(AGGREGATES))
+def test_every_example_of_an_aggregate_is_computed(name: str) -> None:
+    rule, samples = AGGREGATES[name], StreamSchema("samples", (Column("x", BIGINT),))
+    numbers = pa.array(range(len(SAMPLE)))
+    columns = {"ts": numbers.cast(pa.timestamp("us", "UTC")), "row_id": numbers}
+    rows = pa.record_batch({"x": pa.array(SAMPLE, pa.int64()), **columns})
+    example = rule.example or f"{name}(x)"
+    query = bind_query(f"SELECT {example} AS v FROM samples", {"samples": samples}.get)
+    ((value,),) = (row.values() for row in answer_at(query, [rows], 9).to_pylist())
+    assert value_text(value) == rule.value

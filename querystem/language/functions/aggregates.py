@@ -21,9 +21,14 @@ _LEAST_MEAN_SCALE = 6
 _PICKING = (Function.MIN, Function.MAX, Function.FIRST, Function.LAST)
 
 
+# The values of x in examples of aggregates, in the order of ts.
+SAMPLE = (4, 1, None, 4, 7)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """An aggregate: how it is written, what it means and the type it has, as the page shows it."""
+    """An aggregate: how it is written, what it means and the type it has, as the page shows it. The
+    `example`, `name(x)` if it is empty, has a `value` over SAMPLE."""
 
     name: str
     function: Function
@@ -32,6 +37,8 @@ class _Rule:
     meaning: str
     type_text: str
     numbers: bool = False
+    example: str = ""
+    value: str = ""
 
 
 def _sum(type_: Type) -> Type:
@@ -69,6 +76,7 @@ AGGREGATES = {
             "the mean",
             "DOUBLE, or DECIMAL(38,s) with s at least 6",
             numbers=True,
+            value="4.0",
         ),
         _Rule(
             "count",
@@ -77,6 +85,7 @@ AGGREGATES = {
             "count(*), count(x)",
             "how many rows, or values that are not NULL",
             "BIGINT",
+            value="4",
         ),
         _Rule(
             "first",
@@ -85,6 +94,7 @@ AGGREGATES = {
             "first(x)",
             "the value of the first row by (ts, row_id) that has one",
             "that of x",
+            value="4",
         ),
         _Rule(
             "last",
@@ -93,9 +103,16 @@ AGGREGATES = {
             "last(x)",
             "the value of the last row by (ts, row_id) that has one",
             "that of x",
+            value="7",
         ),
         _Rule(
-            "max", Function.MAX, _same, "max(x)", "the greatest value; NaN is greatest", "that of x"
+            "max",
+            Function.MAX,
+            _same,
+            "max(x)",
+            "the greatest value; NaN is greatest",
+            "that of x",
+            value="7",
         ),
         _Rule(
             "median",
@@ -105,8 +122,9 @@ AGGREGATES = {
             "the middle value, or the mean of the two in the middle: `percentile(x, 0.5)`",
             "DOUBLE",
             numbers=True,
+            value="4.0",
         ),
-        _Rule("min", Function.MIN, _same, "min(x)", "the least value", "that of x"),
+        _Rule("min", Function.MIN, _same, "min(x)", "the least value", "that of x", value="1"),
         _Rule(
             "percentile",
             Function.PERCENTILE,
@@ -116,6 +134,8 @@ AGGREGATES = {
             "between its neighbours; p is a constant from 0 to 1",
             "DOUBLE",
             numbers=True,
+            example="percentile(x, 0.25)",
+            value="3.25",
         ),
         _Rule(
             "stddev",
@@ -125,6 +145,7 @@ AGGREGATES = {
             "the standard deviation of the sample; NULL for fewer than two values",
             "DOUBLE",
             numbers=True,
+            value="2.449489742783178",
         ),
         _Rule(
             "stddev_pop",
@@ -134,6 +155,7 @@ AGGREGATES = {
             "the standard deviation of all values",
             "DOUBLE",
             numbers=True,
+            value="2.1213203435596424",
         ),
         _Rule(
             "stddev_samp",
@@ -143,6 +165,7 @@ AGGREGATES = {
             "the same as `stddev(x)`",
             "DOUBLE",
             numbers=True,
+            value="2.449489742783178",
         ),
         _Rule(
             "sum",
@@ -152,6 +175,7 @@ AGGREGATES = {
             "the sum; NULL if a BIGINT or DECIMAL overflows",
             "BIGINT, DOUBLE, or DECIMAL(38,s)",
             numbers=True,
+            value="16",
         ),
         _Rule(
             "var_pop",
@@ -161,6 +185,7 @@ AGGREGATES = {
             "the variance of all values",
             "DOUBLE",
             numbers=True,
+            value="4.5",
         ),
         _Rule(
             "var_samp",
@@ -170,6 +195,7 @@ AGGREGATES = {
             "the same as `variance(x)`",
             "DOUBLE",
             numbers=True,
+            value="6.0",
         ),
         _Rule(
             "variance",
@@ -179,6 +205,7 @@ AGGREGATES = {
             "the variance of the sample; NULL for fewer than two values",
             "DOUBLE",
             numbers=True,
+            value="6.0",
         ),
     )
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from querystem.language.functions.aggregates import AGGREGATES
+from querystem.language.functions.aggregates import AGGREGATES, SAMPLE
 from querystem.language.functions.signature import FunctionGroup
 from querystem.language.functions.table import GROUPS
 
@@ -51,10 +51,13 @@ def page() -> str:
 
 def _aggregates() -> Iterator[str]:
     yield "## Aggregates\n"
-    yield "| aggregate | value | type |\n|---|---|---|"
+    yield "| aggregate | value | type | example | is |\n|---|---|---|---|---|"
     for rule in AGGREGATES.values():
-        yield f"| `{rule.written}` | {rule.meaning} | {rule.type_text} |"
-    yield f"\n{_AGGREGATES}"
+        example = f"`{rule.example or f'{rule.name}(x)'}` | `{rule.value}`"
+        yield f"| `{rule.written}` | {rule.meaning} | {rule.type_text} | {example} |"
+    values = ", ".join("NULL" if value is None else str(value) for value in SAMPLE)
+    yield f"\nIn the examples x is {values}, in the order of ts."
+    yield f"{_AGGREGATES}"
 
 
 def _group(group: FunctionGroup) -> Iterator[str]:
