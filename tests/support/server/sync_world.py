@@ -243,6 +243,9 @@ class World(RuleBasedStateMachine):
         }
         if not arrives:
             columns["at"] = pa.array(stamps, pa.int64()).view("timestamp[us]")
+        valid = [self._validity(late) for *_, late in batch] if table.schema.validity else []
+        for end, instants in zip(("at", "until"), zip(*valid, strict=True), strict=False):
+            columns[end] = pa.array(instants, pa.int64()).view("timestamp[us]")
         if table.keyed:
             ops = ["delete" if a is None else "row" for a, *_ in batch]
             columns["_op"] = pa.array(ops, pa.string())
@@ -258,6 +261,10 @@ class World(RuleBasedStateMachine):
                 "row_id": len(table.rows),
             }
             row_values["position"] = position
+            if valid:
+                starts, ends = valid.pop(0)
+                row_values["at"] = from_micros(starts)
+                row_values["until"] = None if ends is None else from_micros(ends)
             if table.keyed and a is None:
                 row_values["_op"] = "delete"
             table.rows.append(row_values)
@@ -266,6 +273,13 @@ class World(RuleBasedStateMachine):
             name, self.clock, table.rows[-len(batch) :], table.reached(self.clock, stamps)
         )
         self.events.append((position, event))
+
+    def _validity(self, late: int) -> tuple[int, int | None]:
+        """Return the validity of a row: it begins in ten seconds at most, or began ten ago, and
+        lasts for a microsecond, for some seconds, or for ever."""
+        starts = self.clock + (10 - late) * self.pace
+        lasts = self.chance.choice([1, self.pace, 5 * self.pace, 25 * self.pace, None])
+        return starts, None if lasts is None else starts + lasts
 
     @rule(seconds=st.integers(0, 40))
     def wait(self, seconds: int) -> None:
