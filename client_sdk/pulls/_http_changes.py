@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import http.client
+import socket
 import ssl
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -91,6 +94,10 @@ class HttpChanges:
             signature = hmac.new(secret, body, hashlib.sha256).hexdigest()
             headers["Psoup-Signature"] = f"sha256={signature}"
         connection = self._connect()
+        # A receiver that sends a byte now and then is cut off, too.
+        timer = threading.Timer(TIMEOUT_SECONDS, _cut, (connection.sock,))
+        timer.daemon = True
+        timer.start()
         try:
             path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
             connection.request("POST", path, body, headers)
@@ -98,6 +105,7 @@ class HttpChanges:
             response.read(_MAX_ANSWER_BYTES)
             status = response.status
         finally:
+            timer.cancel()
             connection.close()
         if status == _GONE:
             raise BadPull("changes_to: the receiver answers 410 Gone: it wants no more changes")
@@ -120,6 +128,11 @@ class HttpChanges:
                 connection.close()
                 raise
         return connection
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def deliveries(batch: ChangeBatch) -> Iterator[tuple[int, int, bytes]]:

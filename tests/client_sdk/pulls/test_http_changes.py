@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from client_sdk import OutputFailed, Pull, PullReport, pull_once, watch_pull
 from client_sdk.pulls import BadPull, Puller, load_pulls
 from client_sdk.pulls import _http_changes as http_changes
 from tests.client_sdk.pulls.conftest import Place
+from tests.support.authority import Authority, Pair
 
 pytestmark = pytest.mark.process
 
@@ -27,14 +31,20 @@ HOT = "SELECT room, temp FROM rooms WHERE temp > 80"
 class Receiver:
     """A receiver that answers with `statuses`, then with 204. It keeps what it took."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Pair | None = None) -> None:
         self.statuses: list[int] = []
+        # What it does first instead of an answer.
+        self.misbehaviour: Callable[[BaseHTTPRequestHandler], None] | None = None
         self.posts: list[tuple[str, str, list[dict[str, Any]]]] = []
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                misbehaviour, receiver.misbehaviour = receiver.misbehaviour, None
+                if misbehaviour is not None:
+                    misbehaviour(self)
+                    return
                 status = receiver.statuses.pop(0) if receiver.statuses else 204
                 if status < 300:
                     expected = hmac.new(b"tiger", body, hashlib.sha256).hexdigest()
@@ -50,7 +60,12 @@ class Receiver:
                 pass
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/hook?x=1"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate.cert, certificate.key)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        scheme = "http" if certificate is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.server_port}/hook?x=1"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 
@@ -72,6 +87,10 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def pull(place: Place, receiver: Receiver) -> Pull:
+    return pull_to(place, receiver)
+
+
+def pull_to(place: Place, receiver: Receiver) -> Pull:
     place.client.define(ROOMS)
     secret = place.folder / "secret"
     secret.write_text("tiger\n")
@@ -112,6 +131,56 @@ def test_what_is_not_taken_is_posted_again(
     measure(place, 99.0, 98.0)
     pull_once(place.client, pull)
     assert receiver.changes() == [("+", 99.0), ("+", 98.0)]
+
+
+def hang(handler: BaseHTTPRequestHandler) -> None:
+    """Wait until the sender has enough of it."""
+    assert not handler.connection.recv(1)
+
+
+def drip(handler: BaseHTTPRequestHandler) -> None:
+    """Send an answer without an end, slowly."""
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("misbehaviour", [hang, drip])
+def test_a_receiver_that_does_not_answer_is_asked_again(
+    place: Place,
+    pull: Pull,
+    receiver: Receiver,
+    misbehaviour: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure(place, 99.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(http_changes, "TIMEOUT_SECONDS", 0.3)
+        receiver.misbehaviour = misbehaviour
+        with pytest.raises(OutputFailed):
+            pull_once(place.client, pull)
+    assert not receiver.posts
+    pull_once(place.client, pull)
+    assert receiver.changes() == [("+", 99.0)]
+
+
+def test_an_encrypted_receiver_needs_a_certificate_that_is_trusted(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    receiver = Receiver(authority.server())
+    try:
+        pull = pull_to(place, receiver)
+        measure(place, 99.0)
+        with pytest.raises(OutputFailed, match="certificate"):
+            pull_once(place.client, pull)
+        assert not receiver.posts
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+        pull_once(place.client, pull)
+        assert receiver.changes() == [("+", 99.0)]
+    finally:
+        receiver.close()
 
 
 def test_large_batches_are_cut_and_go_in_order(
