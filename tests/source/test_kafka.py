@@ -152,23 +152,26 @@ def test_debezium(broker: KafkaBroker, sources: Sources) -> None:
     sources.wait_for(lambda: rows(sources.client, "id, v") == [(5, "e"), (9, "i")])
 
 
+# With 20 kills it is 100,000 rows.
+@pytest.mark.parametrize("kills", [15, pytest.param(20, marks=pytest.mark.soak)])
 def test_everything_is_killed(
-    broker: KafkaBroker, own_server: list[ServerProcess], tmp_path: Path
+    broker: KafkaBroker, own_server: list[ServerProcess], tmp_path: Path, kills: int
 ) -> None:
     """Source, server and broker are killed while a second copy runs: each row once, in order."""
     sources = Sources(tmp_path, own_server[-1].address, "main")
     port = own_server[-1].address.rpartition(":")[2]
-    broker.create_topic("t4", 2)
+    topic = f"t4-{kills}"
+    broker.create_topic(topic, 2)
     sources.client.define("CREATE STREAM s (p BIGINT, k BIGINT, place BIGINT)")
     columns = 'columns = { p = "$partition", place = "$offset" }'
-    sources.write(source(broker, "t4", "s", columns))
+    sources.write(source(broker, topic, "s", columns))
     processes = [sources.start("--standby"), sources.start("--standby")]
     count, batch = 0, 2500
     try:
-        for turn in range(15):
+        for turn in range(kills):
             for partition in (0, 1):
                 values: list[object] = [{"k": k} for k in range(count, count + batch)]
-                produce(broker, "t4", partition, values)
+                produce(broker, topic, partition, values)
             count += batch
             match turn % 3:
                 case 0:
