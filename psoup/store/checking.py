@@ -8,7 +8,7 @@ disk, so it may run beside servers and the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -177,17 +177,28 @@ class _Checker:
     ) -> Iterator[str]:
         """Compare the row ids of all files with each other, with the epoch and with erasures."""
         root, high = self._store.stem(stream.id).root, self._epoch.streams[stream.id].high
-        parts = [reader(root, file).read(["_row_id"]).column(0).to_numpy() for file in files]
-        ids = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
-        if len(ids) and (ids[0] < 0 or ids[-1] >= high):
+        count, is_past, is_repeated = 0, False, False
+        # Of each erased row, whether the stem still has it.
+        is_left = np.zeros(len(erasures.ids), np.bool_)
+        # Not all ids at once: a stream may have more rows than this process has memory for.
+        for group in overlapping(files):
+            parts = [reader(root, file).read(["_row_id"]).column(0).to_numpy() for file in group]
+            ids = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+            count += len(ids)
+            is_left |= member(erasures.ids, ids)
+            is_past |= bool(len(ids) and (ids[0] < 0 or ids[-1] >= high))
+            if len(ids) and not _holds(group, int(ids[0]), int(ids[-1])):
+                yield f"the stem of {stream.schema.name} has rows outside of its files' ranges"
+            repeated = ids[1:][np.diff(ids) == 0]
+            if repeated.size and not is_repeated:
+                is_repeated = True
+                yield f"the stem of {stream.schema.name} has the row {repeated[0]} twice"
+        if is_past:
             yield f"the stem of {stream.schema.name} has rows past {high}, the end of the epoch"
-        if (repeated := ids[1:][np.diff(ids) == 0]).size:
-            yield f"the stem of {stream.schema.name} has the row {repeated[0]} twice"
-        is_erased = member(erasures.ids, ids)
-        kept = high - int((~is_erased).sum())
-        if len(ids) < kept and not (repeated.size or self._has_left(stream)):
-            yield f"the stem of {stream.schema.name} has {len(ids)} of {kept} rows"
-        if is_erased.any() and erasures.last <= self._epoch.erased:
+        kept = high - int((~is_left).sum())
+        if count < kept and not (is_repeated or self._has_left(stream)):
+            yield f"the stem of {stream.schema.name} has {count} of {kept} rows"
+        if is_left.any() and erasures.last <= self._epoch.erased:
             yield f"the stem of {stream.schema.name} has rows that were erased"
 
     # ---- coverage
@@ -286,6 +297,27 @@ class _Checker:
                 table = reader(root, file).read(["row_id", "end", "by"])
                 ends = table.column("end").cast(pa.int64()).to_numpy()
                 yield table.column("row_id").to_numpy(), ends, table.column("by").to_numpy()
+
+
+def _holds(files: Sequence[DataFile], first: int, last: int) -> bool:
+    """Return True if the ranges of ids that some files name hold two ids."""
+    lows, highs = zip(*((file.low["_row_id"], file.high["_row_id"]) for file in files), strict=True)
+    return min(lows) <= first and last <= max(highs)
+
+
+def overlapping(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
+    """Yield the files of a stem in groups: no id lies in the ranges of files of two groups. Files
+    without rows are left out."""
+    group: list[DataFile] = []
+    end = -1
+    for file in sorted((file for file in files if file.low), key=lambda file: file.low["_row_id"]):
+        if group and file.low["_row_id"] > end:
+            yield group
+            group, end = [], -1
+        group.append(file)
+        end = max(end, file.high["_row_id"])
+    if group:
+        yield group
 
 
 def _triples(parts: list[tuple[Int64s, Int64s, Int64s]]) -> Int64s:
