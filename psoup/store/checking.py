@@ -301,8 +301,8 @@ class _Checker:
 
 def _holds(files: Sequence[DataFile], first: int, last: int) -> bool:
     """Return True if the ranges of ids that some files name hold two ids."""
-    lows, highs = zip(*((file.low["_row_id"], file.high["_row_id"]) for file in files), strict=True)
-    return min(lows) <= first and last <= max(highs)
+    least = min(file.low["_row_id"] for file in files)
+    return least <= first and last <= max(file.high["_row_id"] for file in files)
 
 
 def overlapping(files: Iterable[DataFile]) -> Iterator[list[DataFile]]:
