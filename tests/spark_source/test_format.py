@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
-from client_sdk import Client
+from client_sdk import Client, Credentials
 from psoup.spark import PsoupDataSource
+from tests.server.identity.conftest import first_key
+from tests.support.authority import Authority
 from tests.support.docs.markdown import blocks, read
 from tests.support.server.process import ServerProcess
 
@@ -119,3 +121,36 @@ def test_the_page_runs_as_written(
         for folder in ("incoming", "checkpoint", "by-hand", "door-rows", "door-checkpoint"):
             text = text.replace(f'"{folder}"', f'"{tmp_path / folder}"')
         exec(text, names)
+
+
+def test_a_store_that_asks_who_calls(session: Any, tmp_path: Path) -> None:
+    """All four ways, each with executors that read the token and the certificate themselves."""
+    authority = Authority(tmp_path / "pki")
+    pair = authority.server()
+    token = tmp_path / "token"
+    token.write_text(first_key(tmp_path / "store", "operator"))
+    server = ServerProcess(
+        tmp_path / "store",
+        *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--auth", "keys"),
+    )
+    options = {"target": server.address, "tls_ca": str(authority.ca), "token_file": str(token)}
+    credentials = Credentials(token_file=token, ca=authority.ca)
+    try:
+        with Client(server.address, credentials=credentials) as client:
+            for name in ("s", "t"):
+                client.define(f"CREATE STREAM {name} (k BIGINT)")
+        frame = session.range(50).selectExpr("id AS k")
+        frame.write.format("psoup").options(**options, stream="s").mode("append").save()
+        followed = session.readStream.format("psoup").options(**options, stream="s").load()
+        query = followed.writeStream.format("psoup").options(**options, stream="t")
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+        copied = session.read.format("psoup").options(**options, stream="t").load()
+        assert sorted(row["k"] for row in copied.collect()) == list(range(50))
+        wrong = "psk_0123456789abcdef_" + "planted" * 6 + "x"
+        token.write_text(wrong)
+        with pytest.raises(PySparkException, match="UNAUTHENTICATED|key") as refused:
+            frame.write.format("psoup").options(**options, stream="s").mode("append").save()
+        assert "planted" not in str(refused.value)
+    finally:
+        server.stop()
