@@ -1,4 +1,5 @@
-"""Sources beside their other sides: a real broker of Kafka, an engine, a receiver of changes.
+"""Sources beside their other sides: a real broker of Kafka, a real PostgreSQL, an engine, a
+receiver of changes.
 
 Delays are times of the clock here, since they are waits; `sources` has the processor time.
 """
@@ -26,6 +27,7 @@ from psoup.source.feeding.feed import Feed
 from psoup.source.feeding.report import Report as FeedReport
 from psoup.source.settings import SourceSettings, StoreSettings
 from tests.support.source.broker import KafkaBroker, kafka_broker
+from tests.support.source.postgresql import PostgresServer, postgres_server
 from tests.support.system.processes import RunningStore
 
 AIM_ROWS, AIM_VISIBLE_SECONDS, AIM_IDLE_SHARE, AIM_WEBHOOK_SECONDS = 20_000, 0.4, 0.01, 1.0
@@ -34,21 +36,30 @@ TOPIC = "trades"
 
 
 def measure(report: Report, folder: Path, quick: bool) -> None:
-    """Add what Kafka and a receiver of changes take; say so if there is no broker here."""
+    """Add what Kafka, PostgreSQL and a receiver of changes take; say so if one is not here."""
     folder.mkdir()
     with RunningStore(folder) as store:
         target = store.start_server("--wait", "300")
         store.start_engine()
         with Client(target) as client:
             _measure_webhook(report, folder, client, 10 if quick else 40)
-            try:
-                with kafka_broker(folder / "broker") as broker:
-                    _measure_kafka(report, store, client, broker, quick)
-            except BaseException as error:
-                # The broker's fixture skips a test, which is no Exception.
-                if type(error).__name__ != "Skipped":
-                    raise
-                report.add(f"Kafka: not measured, {error}", 0, "rows/s")
+            with _if_present(report, "Kafka"), kafka_broker(folder / "broker") as broker:
+                _measure_kafka(report, store, client, broker, quick)
+            with _if_present(report, "PostgreSQL"), postgres_server() as server:
+                rows = 20_000 if quick else 200_000
+                _measure_postgres(report, folder, store.targets[0], client, server, rows)
+
+
+@contextmanager
+def _if_present(report: Report, what: str) -> Iterator[None]:
+    """Go on without a part that is not on this machine, and report so."""
+    try:
+        yield
+    except BaseException as error:
+        # The fixture of the part skips a test, which is no Exception.
+        if type(error).__name__ != "Skipped":
+            raise
+        report.add(f"{what}: not measured, {error}", 0, "rows/s")
 
 
 # ---- Kafka
@@ -68,7 +79,11 @@ def _measure_kafka(
     }
     used = {name: processor_seconds(pids) for name, pids in processes.items()}
     used_seconds, began = time.process_time(), time.monotonic()
-    with _feeding(store.targets[0], broker) as progress:
+    place = {"servers": broker.servers, "topic": TOPIC}
+    settings = SourceSettings(
+        TOPIC, "kafka", place, "s", Path(), store=StoreSettings(target=store.targets[0])
+    )
+    with _feeding(settings) as progress:
         _wait(lambda: progress.rows >= rows)
         read_seconds, used_seconds = time.monotonic() - began, time.process_time() - used_seconds
         _wait(lambda: client.status().behind_rows == 0)
@@ -118,12 +133,12 @@ def _has_row(client: Client, size: int) -> bool:
 
 
 @contextmanager
-def _feeding(target: str, broker: KafkaBroker) -> Iterator[FeedReport]:
-    """Run the source in a thread of its own; yield what it reports."""
-    report, stopping = FeedReport("trades/trades/0"), asyncio.Event()
+def _feeding(settings: SourceSettings) -> Iterator[FeedReport]:
+    """Run a source of one partition in a thread of its own; yield what it reports."""
+    report, stopping = FeedReport(settings.name), asyncio.Event()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(
-        target=loop.run_until_complete, args=(_feed(target, broker, report, stopping),)
+        target=loop.run_until_complete, args=(_feed(settings, report, stopping),)
     )
     thread.start()
     try:
@@ -134,15 +149,9 @@ def _feeding(target: str, broker: KafkaBroker) -> Iterator[FeedReport]:
         loop.close()
 
 
-async def _feed(
-    target: str, broker: KafkaBroker, report: FeedReport, stopping: asyncio.Event
-) -> None:
-    place = {"servers": broker.servers, "topic": TOPIC}
-    settings = SourceSettings(
-        TOPIC, "kafka", place, "s", Path(), store=StoreSettings(target=target)
-    )
+async def _feed(settings: SourceSettings, report: FeedReport, stopping: asyncio.Event) -> None:
     async with settings.store.client() as client:
-        stream = await client.stream("s")
+        stream = await client.stream(settings.stream)
         connector = make_connector(Context(settings, stream, client))
         (partition,) = await asyncio.to_thread(connector.partitions, {})
         await Feed(
@@ -168,6 +177,50 @@ def _produce(broker: KafkaBroker, numbers: Iterable[int]) -> None:
                 producer.poll(0.1)
         producer.poll(0)
     assert producer.flush(60) == 0
+
+
+# ---- PostgreSQL
+
+
+def _measure_postgres(
+    report: Report, folder: Path, target: str, client: Client, server: PostgresServer, rows: int
+) -> None:
+    """Add how fast a table is read, and then its log: half of the rows each."""
+    (folder / "dsn").write_text(server.dsn)
+    client.define("CREATE STREAM orders (id BIGINT, price DECIMAL(12, 2), note TEXT) KEY (id)")
+    connection = server.connect()
+    cursor = connection.cursor()
+    cursor.execute("CREATE TABLE orders (id bigint PRIMARY KEY, price numeric(12, 2), note text)")
+    cursor.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    place = {"dsn_file": "dsn", "slot": "psoup", "table": "public.orders"}
+    settings = SourceSettings(
+        "orders", "postgres", place, "orders", folder, store=StoreSettings(target=target)
+    )
+    half = rows // 2
+    _insert(cursor, 0, half)
+    with _feeding(settings) as progress:
+        for what, end in (("a table", half), ("the log", 2 * half)):
+            used_seconds, began = time.process_time(), time.monotonic()
+            _wait(partial(_has_read, progress, end))
+            rate = half / (time.monotonic() - began)
+            report.add(f"PostgreSQL, {what} until published: by the clock", rate, "rows/s")
+            used_seconds = time.process_time() - used_seconds
+            report.add("the source by its processor time", half / used_seconds, "rows/s")
+            if end == half:
+                # In transactions of many rows, all of which the log has before they are read.
+                _insert(cursor, half, 2 * half)
+    connection.close()
+
+
+def _has_read(progress: FeedReport, rows: int) -> bool:
+    return progress.rows >= rows and progress.mark.get("phase") == "wal"
+
+
+def _insert(cursor: Any, first: int, last: int) -> None:
+    cursor.execute(
+        "INSERT INTO orders SELECT i, i %% 997 / 4.0, 'note ' || i FROM generate_series(%s, %s) i",
+        (first, last - 1),
+    )
 
 
 # ---- changes of an answer
