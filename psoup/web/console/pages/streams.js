@@ -52,7 +52,7 @@ function line(stream) {
   const speeds = [...(before?.speeds || []), ...(speed === null ? [] : [speed])].slice(-SPEEDS);
   seen.set(stream.name, { rows: stream.row_count, at, speeds });
   const lag = stream.now ? (Date.now() - Date.parse(stream.now)) / 1000 : null;
-  const now = stream.ordered_by ? [clock(stream.now?.slice(0, 19)), lag !== null && lag > 2 && h("small", null, ` ${duration(lag)} behind the clock`)] : "the store's clock";
+  const now = stream.ordered_by && !stream.by_clock ? [clock(stream.now?.slice(0, 19)), lag !== null && lag > 2 && h("small", null, ` ${duration(lag)} behind the clock`)] : "the store's clock";
   return [
     h("strong", null, shown(stream.name)), count(stream.row_count), speed === null ? "…" : speed < 10 ? speed.toFixed(1) : count(speed), sparkline(speeds, "rows a second"), now,
     stream.retain_seconds ? duration(stream.retain_seconds) : "for ever", shown(stream.key.join(", ") || "–"),
@@ -106,9 +106,9 @@ async function one({ root, signal, poll }, name) {
   let rounds = 0;
   await poll(async () => {
     if (rounds++ % 5 === 0) {
-      const { row_count, now, ordered_by, retain_seconds, stats, policies } = await get(path, {}, signal);
+      const { row_count, now, ordered_by, by_clock, retain_seconds, stats, policies } = await get(path, {}, signal);
       fill(tiles,
-        tile("rows", count(row_count)), tile("NOW", ordered_by ? clock(now?.slice(11, 19)) : "the store's clock", now?.slice(0, 10)),
+        tile("rows", count(row_count)), tile("NOW", ordered_by && !by_clock ? clock(now?.slice(11, 19)) : "the store's clock", now?.slice(0, 10)),
         tile("kept", retain_seconds ? duration(retain_seconds) : "for ever"), tile("policies", policies.length ? count(policies.length) : "none", policies.length ? "callers see some rows" : "readers see all rows"),
         tile("on disk", stats ? bytes(stats.log_bytes + stats.stem_bytes + stats.match_bytes) : "–", stats ? `log ${bytes(stats.log_bytes)} · matches ${bytes(stats.match_bytes)}` : "for those who may read all rows"),
         tile("not in an epoch yet", stats ? count(stats.behind_rows) : "–", stats && (stats.behind_rows ? duration(stats.behind_seconds) : "the engine is up to date")));
