@@ -211,7 +211,10 @@ class _MessageReader:
         self._at += len(messages)
         if not messages:
             return Piece(self._empty, is_last=True)
-        return next(self._decoder.pieces(messages, lambda offset: {"offset": offset}))
+        pieces = self._decoder.pieces(
+            messages, lambda offset: {"offset": offset}, lambda *_: iter(())
+        )
+        return next(pieces)
 
     def acknowledge(self, mark: Mark) -> None:
         pass

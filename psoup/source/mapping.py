@@ -23,6 +23,8 @@ MESSAGE_METADATA = frozenset(
     {"value", "key", "timestamp", "offset", "partition", "topic", "headers."}
 )
 
+_BOOLEANS: Mapping[str, bool] = {"true": True, "false": False, "1": True, "0": False}
+
 Row = dict[str, Any]
 
 
@@ -78,6 +80,22 @@ class RowMapping:
                 self.left_out[name] += 1
         return row
 
+    def positional(self, values: Sequence[str | None], metadata: Mapping[str, Any]) -> Row:
+        """Return the row of texts that stand for the columns in their order, without those that
+        are filled by what is about the record. Raises ValueError.
+        """
+        columns = [column for column in self._stream.columns if column.name not in self._metadata]
+        if len(values) != len(columns):
+            names = ", ".join(column.name for column in columns)
+            raise ValueError(f"has {len(values)} fields, and not {len(columns)}: {names}")
+        row: Row = {
+            column.name: _BOOLEANS.get(value.lower(), value)
+            if column.kind == "BOOLEAN" and value is not None
+            else value
+            for column, value in zip(columns, values, strict=True)
+        }
+        return row | {name: metadata.get(source) for name, source in self._metadata.items()}
+
     def delete(self, fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> Row:
         """Return the row that deletes the key of a record."""
         row = self.row(fields, metadata)
@@ -85,6 +103,21 @@ class RowMapping:
         return {name: value if name in needed else None for name, value in row.items()} | {
             OP.name: "delete"
         }
+
+    @property
+    def metadata_columns(self) -> frozenset[str]:
+        """The columns that are filled by what is about a record."""
+        return frozenset(self._metadata)
+
+    def deletion(self, key: Mapping[str, Any], metadata: Mapping[str, Any]) -> Row:
+        """Return the row that deletes a key of the stream."""
+        row: Row = {column.name: None for column in self._stream.columns}
+        for name in self._stream.event_time:
+            if name in self._metadata:
+                row[name] = metadata.get(self._metadata[name])
+        return (
+            row | {name: json_constant(value) for name, value in key.items()} | {OP.name: "delete"}
+        )
 
     def named(self, column: str, value: Any) -> Row:
         """Return fields in which a column of the stream finds this value."""

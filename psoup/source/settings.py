@@ -36,7 +36,7 @@ PLACES: dict[str, frozenset[str]] = {
     "files": frozenset({"pattern", "after"}),
     "delta": frozenset({"table", "changes", "settings_file"}),
     "postgres": frozenset({"dsn_file", "slot", "publication", "table", "on_truncate", "slot_most"}),
-    "kafka": frozenset({"servers", "topic", "settings_file"}),
+    "kafka": frozenset({"servers", "topic", "settings_file", "on_truncate"}),
 }
 _STORE_KEYS = frozenset(
     {"target", "tenant", "owner", "token_file", "tls", "tls_ca", "tls_cert", "tls_key"}

@@ -148,8 +148,17 @@ def test_debezium(broker: KafkaBroker, sources: Sources) -> None:
     assert producer.flush(60) == 0
     sources.client.define("CREATE STREAM s (id BIGINT, v TEXT) KEY (id)")
     sources.write(source(broker, "t3", "s", 'format = "debezium"'))
-    sources.start()
+    process = sources.start()
     sources.wait_for(lambda: rows(sources.client, "id, v") == [(5, "e"), (9, "i")])
+    # A row before the table is truncated, and one after it.
+    change = {"op": "c", "after": {"id": 20, "v": "u"}}
+    produce(broker, "t3", 0, [change, {"op": "t"}, {"op": "r", "after": {"id": 9, "v": "j"}}])
+    assert process.wait() == 1 and "truncated: t3[0]@7" in process.text(), process.text()
+    assert rows(sources.client, "id, v") == [(5, "e"), (9, "i"), (20, "u")]
+    text = source(broker, "t3", "s", 'format = "debezium"')
+    sources.write(text.replace("topic =", 'on_truncate = "delete", topic ='))
+    sources.start()
+    sources.wait_for(lambda: rows(sources.client, "id, v") == [(9, "j")])
 
 
 # With 20 kills it is 100,000 rows.

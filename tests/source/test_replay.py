@@ -104,7 +104,7 @@ def test_bytes_are_kept(value: bytes | None) -> None:
 
 
 def piece(decoder: MessageDecoder, message: Any) -> Any:
-    return next(decoder.pieces([message], lambda offset: {"offset": offset}))
+    return next(decoder.pieces([message], lambda offset: {"offset": offset}, lambda *_: iter(())))
 
 
 @pytest.mark.process

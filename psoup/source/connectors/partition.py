@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
-from client_sdk import AsyncClient, PublisherRecord, Stream
+from client_sdk import AsyncClient, Client, PublisherRecord, Stream
 from psoup.source.feeding.feed import OpenReader
 from psoup.source.feeding.piece import Mark, Piece, decode_mark
 from psoup.source.lag import Lag
@@ -52,6 +52,15 @@ class Context:
     stream: Stream
     client: AsyncClient
     notice: Callable[[str], None] = field(default=lambda line: None)
+
+    def seeing_client(self) -> Client:
+        """Return a client that sees what the source has published, whichever server answers."""
+        store = self.settings.store
+        client = Client(
+            store.target, tenant=store.tenant, owner=store.owner, credentials=store.credentials
+        )
+        client.position = self.client.position
+        return client
 
 
 class Connector(Protocol):

@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 from psoup.source.connectors.kafka.broker import Broker
-from psoup.source.connectors.kafka.decoding import MessageDecoder
+from psoup.source.connectors.kafka.decoding import CsvOptions, MessageDecoder
 from psoup.source.connectors.kafka.reader import KafkaReader
 from psoup.source.connectors.kafka.shared import SharedConsumer
+from psoup.source.connectors.kafka.truncation import Truncation
 from psoup.source.connectors.marks import MarkForm
 from psoup.source.connectors.partition import Context, Partition, Records, stored_mark
-from psoup.source.errors import PlaceLost
+from psoup.source.errors import BadSettings, PlaceLost
 from psoup.source.feeding.piece import Mark, Piece, first_piece
 from psoup.source.feeding.queue import batch_bytes
 from psoup.source.lag import Lag
@@ -43,15 +44,30 @@ class KafkaConnector:
         file = settings.path("settings_file") if "settings_file" in settings.place else None
         group = f"psoup-{settings.name}"
         self._broker = Broker(settings.text("servers"), self._topic, group, file)
-        self._mapping = RowMapping(context.stream, settings.columns, settings.parse)
         form = settings.format or "json"
+        # All values of CSV are texts.
+        names = frozenset(column.name for column in context.stream.columns)
+        parse = names if form == "csv" else settings.parse
+        self._mapping = RowMapping(context.stream, settings.columns, parse)
         has_times = form == "debezium"
         check_metadata(
             settings.columns, MESSAGE_METADATA | ({"commit_time"} if has_times else frozenset())
         )
-        self._decoder = MessageDecoder(context.stream, self._mapping, form)
+        csv_options = CsvOptions(settings.delimiter or ",", settings.null, settings.encoding)
+        self._decoder = MessageDecoder(context.stream, self._mapping, form, csv_options)
+        self._truncation = Truncation(
+            context.stream, self._mapping, context.seeing_client, self._deletes_truncated(form)
+        )
         self._shared = SharedConsumer(self._broker)
         self._topic_id, self._partition_count = "", 1
+
+    def _deletes_truncated(self, form: str) -> bool:
+        on_truncate = self._context.settings.text("on_truncate", "stop")
+        if on_truncate not in ("stop", "delete"):
+            raise BadSettings('on_truncate: write "stop" or "delete"')
+        if on_truncate == "delete" and form != "debezium":
+            raise BadSettings('on_truncate is for format = "debezium"')
+        return on_truncate == "delete"
 
     def partitions(self, records: Records) -> list[Partition]:
         topic_id, numbers = self._broker.describe()
@@ -80,11 +96,21 @@ class KafkaConnector:
     def _open(self, number: int, mark: Mark) -> KafkaReader:
         _FORM.check(mark)
         topic_id, _ = self._broker.describe()
-        size = batch_bytes(self._partition_count)
-        return KafkaReader(self._broker, self._shared, topic_id, number, self._decoder, mark, size)
+        self._truncation.check(self._partition_count)
+        return KafkaReader(
+            self._broker,
+            self._shared,
+            topic_id,
+            number,
+            self._decoder,
+            self._truncation,
+            mark,
+            batch_bytes(self._partition_count),
+        )
 
     def check(self) -> list[str]:
         topic_id, numbers = self._broker.describe()
+        self._truncation.check(len(numbers))
         return [f"topic {self._topic} with {len(numbers)} partitions, id {topic_id}"]
 
     def sample(self, records: Records) -> Piece | None:

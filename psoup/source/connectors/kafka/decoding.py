@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from client_sdk import Stream
 from psoup.source.connectors.kafka.stored import StoredMessage, metadata_of
-from psoup.source.errors import BadSettings, PlaceLost
+from psoup.source.errors import BadSettings
 from psoup.source.feeding.piece import BadRow, Mark, Piece
 from psoup.source.mapping import Row, RowMapping, load_json
 from psoup.source.readers.chunk import BadLine, FileChunk
+from psoup.source.readers.encoding import codec_name
+from psoup.source.readers.records import MAX_RECORD_BYTES
 
-FORMATS = ("json", "text", "debezium")
+FORMATS = ("json", "csv", "text", "debezium")
 _MAX_RAW_CHARACTERS = 1 << 20
 _SHOWN_CHARACTERS = 200
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Returns the mark at an offset.
 MarkAt = Callable[[int], Mark]
+# Returns what a truncated table means, given the place, the offset and what the message says.
+TruncatedPieces = Callable[[str, int, Mapping[str, Any]], Iterator[Piece]]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How messages are written in CSV; `null` is the text for NULL."""
+
+    delimiter: str = ","
+    null: str = ""
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        codec_name(self.encoding)
+        if len(self.delimiter) != 1:
+            raise BadSettings(f"delimiter: {self.delimiter!r} is not one character")
+
+
+DEFAULT_CSV = CsvOptions()
+# The module takes no larger values by default.
+csv.field_size_limit(MAX_RECORD_BYTES)
 
 
 class MessageDecoder:
@@ -28,26 +53,37 @@ class MessageDecoder:
     or two: a changed key is a delete and a row.
     """
 
-    def __init__(self, stream: Stream, mapping: RowMapping, form: str) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        mapping: RowMapping,
+        form: str,
+        csv_options: CsvOptions = DEFAULT_CSV,
+    ) -> None:
         if form not in FORMATS:
             raise BadSettings(f"format: one of {', '.join(FORMATS)}")
         self._stream, self._mapping, self._form = stream, mapping, form
+        self._csv_options = csv_options
         self.empty = stream.schema.empty_table()
 
-    def pieces(self, messages: Sequence[Any], mark_at: MarkAt) -> Iterator[Piece]:
-        """Yield the records of messages; `mark_at` returns the mark at an offset. Raises PlaceLost
-        behind the records before a message that says that a table was truncated.
+    def pieces(
+        self, messages: Sequence[Any], mark_at: MarkAt, truncated: TruncatedPieces
+    ) -> Iterator[Piece]:
+        """Yield the records of messages; `mark_at` returns the mark at an offset. `truncated`
+        returns the pieces of a message that says that a table was truncated, or raises PlaceLost.
         """
         rows, sources, bad = list[Row](), list[Any](), dict[int, BadLine]()
         for message in messages:
             try:
                 records = self._rows(message)
-            except _Truncated:
+            except _Truncated as truncation:
                 if sources:
-                    yield self._piece(rows, sources, bad, mark_at)
-                raise PlaceLost(
-                    f"the table was truncated: {_place(message)}; go on with skip"
-                ) from None
+                    # What comes before the message has its own place.
+                    before = self._piece(rows, sources, bad, mark_at)
+                    yield replace(before, mark=mark_at(message.offset()))
+                rows, sources, bad = [], [], {}
+                yield from truncated(place_of(message), message.offset(), truncation.metadata)
+                continue
             except (ValueError, ArithmeticError, RecursionError) as error:
                 bad[len(rows)] = BadLine(len(rows), "", "", str(error))
                 records = [{}]
@@ -84,7 +120,21 @@ class MessageDecoder:
             return self._debezium(value, message, metadata)
         if value is None:
             return [self._mapping.delete(self._key_fields(message), metadata)]
+        if self._form == "csv":
+            return [self._mapping.positional(self._csv_values(value), metadata)]
         return [self._mapping.row(_object(value), metadata)]
+
+    def _csv_values(self, value: bytes) -> list[str | None]:
+        """Return the values of a message that is one record of CSV."""
+        options = self._csv_options
+        try:
+            text = io.StringIO(value.decode(options.encoding), newline="")
+            records = list(csv.reader(text, delimiter=options.delimiter, strict=True))
+        except csv.Error as error:
+            raise ValueError(f"is not CSV ({error})") from None
+        if len(records) != 1:
+            raise ValueError(f"has {len(records)} records of CSV, and not one")
+        return [None if field == options.null else field for field in records[0]]
 
     def _key_fields(self, message: Any) -> dict[str, Any]:
         """Return the fields of a message's key: a JSON object, or the one column of the KEY."""
@@ -114,11 +164,11 @@ class MessageDecoder:
         if not isinstance(envelope, dict) or "op" not in envelope:
             raise ValueError("is not an envelope of Debezium")
         operation, before, after = envelope["op"], envelope.get("before"), envelope.get("after")
-        if operation == "t":
-            raise _Truncated
         source = envelope.get("source")
         if isinstance(source, dict) and type(source.get("ts_ms")) is int:
             metadata.commit_time = _instant(source["ts_ms"])
+        if operation == "t":
+            raise _Truncated(metadata)
         if operation == "d":
             fields = before if isinstance(before, dict) else self._key_fields(message)
             return [self._mapping.delete(fields, metadata)]
@@ -134,6 +184,10 @@ class MessageDecoder:
 
 class _Truncated(ValueError):
     """A message that says that a table was truncated."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        super().__init__("says that the table was truncated")
+        self.metadata = metadata
 
 
 class _Metadata(Mapping[str, Any]):
@@ -195,7 +249,7 @@ def _instant(milliseconds: int) -> str:
     return instant.isoformat(timespec="milliseconds")
 
 
-def _place(message: Any) -> str:
+def place_of(message: Any) -> str:
     return f"{message.topic()}[{message.partition()}]@{message.offset()}"
 
 
@@ -209,4 +263,4 @@ def _bad_row(line: BadLine, sources: Sequence[Any]) -> BadRow:
     reason = "BAD_VALUE" if line.column else "BAD_ROW"
     why = f"{raw[:_SHOWN_CHARACTERS]!r}: {line.text} {line.why}"
     metadata = metadata_of(message, raw, number if count > 1 else None)
-    return BadRow(line.record, f"{_place(message)}{column}", reason, why, raw, metadata)
+    return BadRow(line.record, f"{place_of(message)}{column}", reason, why, raw, metadata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from psoup.source.connectors.kafka.broker import Broker, reason
 from psoup.source.connectors.kafka.decoding import MessageDecoder
 from psoup.source.connectors.kafka.shared import SharedConsumer
+from psoup.source.connectors.kafka.truncation import Truncation
 from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.piece import Mark, Piece
 
@@ -35,6 +36,7 @@ class KafkaReader:
         topic_id: str,
         partition: int,
         decoder: MessageDecoder,
+        truncation: Truncation,
         mark: Mark,
         most_bytes: int,
     ) -> None:
@@ -45,13 +47,15 @@ class KafkaReader:
                 "lost; go on with skip --to earliest"
             )
         self._broker, self._topic_id, self._partition = broker, topic_id, partition
-        self._decoder, self._most_bytes = decoder, most_bytes
+        self._decoder, self._truncation, self._most_bytes = decoder, truncation, most_bytes
         self._pieces: Iterator[Piece] = iter(())
+        # Whether there may be pieces of messages that were taken.
+        self._has_pieces = False
         # The next offset by the last message, and by the end of the partition, which may also have
         # marks of transactions; and since when nothing came.
         self._next = self._end = 0
         self._quiet_at = time.monotonic()
-        self._acknowledged = -1
+        self._acknowledged = self._stored = -1
         self._committed_at = time.monotonic()
         self._buffer = shared.open(partition)
         try:
@@ -69,17 +73,19 @@ class KafkaReader:
                 f"{topic}[{self._partition}] has offsets {low} to {high}, and {offset} is needed: "
                 f"{max(0, low - offset):,} messages are lost. Go on with skip --to earliest"
             )
-        self._next = offset
+        self._next = self._stored = offset
         self._buffer.start(offset)
 
     async def arrival(self, seconds: float) -> None:
-        await self._buffer.wait(self._most_bytes, seconds, _IDLE_SECONDS)
+        if not self._has_pieces:
+            await self._buffer.wait(self._most_bytes, seconds, _IDLE_SECONDS)
 
     def poll(self, seconds: float) -> Piece | None:
         piece = next(self._pieces, None)
         if piece is None:
             self._pieces = self._read(seconds)
             piece = next(self._pieces, None)
+        self._has_pieces = piece is not None
         return piece
 
     def _read(self, seconds: float) -> Iterator[Piece]:
@@ -97,13 +103,19 @@ class KafkaReader:
         if good:
             self._buffer.failure = None
             self._next, self._quiet_at = good[-1].offset() + 1, time.monotonic()
-            yield from self._decoder.pieces(good, self._mark)
+            yield from self._decoder.pieces(good, self._mark, self._truncated)
         if failure is not None:
             raise failure
         if not good and self._buffer.failure is not None:
             raise SourceAway(f"Kafka: {reason(self._buffer.failure)}")
         if not good and (piece := self._idle()) is not None:
             yield piece
+
+    def _truncated(self, place: str, offset: int, metadata: Mapping[str, Any]) -> Iterator[Piece]:
+        def is_stored() -> bool:
+            return self._stored >= offset
+
+        return self._truncation.pieces(place, metadata, self._mark(offset), is_stored)
 
     def _idle(self) -> Piece | None:
         """Move the mark behind marks of transactions and aborted messages at the end."""
@@ -134,7 +146,7 @@ class KafkaReader:
         return {"topic_id": self._topic_id, "offset": offset}
 
     def acknowledge(self, mark: Mark) -> None:
-        self._acknowledged = int(mark["offset"])
+        self._acknowledged = self._stored = int(mark["offset"])
 
     def _commit(self) -> None:
         if self._acknowledged < 0 or time.monotonic() - self._committed_at < _COMMIT_SECONDS:

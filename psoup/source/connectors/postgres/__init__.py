@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from client_sdk import Client
 from psoup.source.connectors.marks import MarkForm
 from psoup.source.connectors.partition import (
     NO_FIELDS,
@@ -65,15 +64,6 @@ class PostgresConnector:
         if self._on_truncate not in ("stop", "delete"):
             raise BadSettings('on_truncate: write "stop" or "delete"')
 
-    def _client(self) -> Client:
-        """Return a client that sees what the source has published, whichever server answers."""
-        store = self._context.settings.store
-        client = Client(
-            store.target, tenant=store.tenant, owner=store.owner, credentials=store.credentials
-        )
-        client.position = self._context.client.position
-        return client
-
     def _mapping(self) -> TableMapping:
         settings = self._context.settings
         connection = connect(self._dsn_file)
@@ -115,7 +105,7 @@ class PostgresConnector:
             self._slot,
             self._mapping(),
             mark,
-            self._client,
+            self._context.seeing_client,
             self._on_truncate,
             self._slot_most,
         )

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg2
 
 from client_sdk import Client, Stream
+from psoup.source.connectors.current_rows import pages_of_keys
 from psoup.source.connectors.postgres.catalog import TableMapping
 from psoup.source.connectors.postgres.changes import ChangeMaker
 from psoup.source.connectors.postgres.session import connect, first_line
@@ -17,7 +18,6 @@ from psoup.source.errors import PlaceLost, SourceAway
 from psoup.source.feeding.piece import Mark, Piece
 
 _CHUNK_ROWS = 10_000
-_PAGE_KEYS = 1000
 
 
 def create_slot(connection: Any, slot: str) -> tuple[str, str]:
@@ -78,27 +78,10 @@ class TableSnapshot:
                 yield Piece(piece.table, piece.bad, self._mark, lambda record: self._mark)
 
 
-def last_row_id(client: Client, stream: Stream) -> int | None:
-    """Return the greatest row id of a stream's current rows; None if there are none."""
-    (row,) = client.ask(f'SELECT max(row_id) AS last FROM "{stream.name}" UNBOUNDED')
-    last: int | None = row["last"]
-    return last
-
-
 def current_keys(client: Client, stream: Stream, last: int) -> Iterator[list[dict[str, str]]]:
     """Yield the keys of a stream's current rows up to a row id as texts, page by page."""
-    names = ", ".join(f'"{name}"' for name in stream.key)
-    text = f'SELECT {names} FROM "{stream.name}" WHERE row_id <= :last UNBOUNDED'
-    with client.ask_stream(text, parameters={"last": last}) as answer:
-        page = list[dict[str, str]]()
-        for batch in answer:
-            for row in batch.to_pylist():
-                page.append({name: _text(value) for name, value in row.items()})
-                if len(page) == _PAGE_KEYS:
-                    yield page
-                    page = []
-        if page:
-            yield page
+    for keys in pages_of_keys(client, stream, last):
+        yield [{name: _text(value) for name, value in key.items()} for key in keys]
 
 
 def _text(value: Any) -> str:

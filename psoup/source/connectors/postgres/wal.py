@@ -11,6 +11,7 @@ from typing import Any
 import psycopg2
 
 from client_sdk import Client
+from psoup.source.connectors.current_rows import last_row_id
 from psoup.source.connectors.postgres.catalog import TableMapping
 from psoup.source.connectors.postgres.changes import Change, ChangeMaker, decode
 from psoup.source.connectors.postgres.session import connect, first_line, lsn_text, parse_lsn
@@ -19,7 +20,6 @@ from psoup.source.connectors.postgres.snapshot import (
     TableSnapshot,
     create_slot,
     current_keys,
-    last_row_id,
     snapshot_mark,
 )
 from psoup.source.errors import PlaceLost, SourceAway
