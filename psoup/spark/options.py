@@ -43,7 +43,10 @@ class SparkOptions:
     def stream(self) -> str:
         """The stream to write to, or to follow. Raises ValueError if it is missing."""
         if not (name := self.get("stream")):
-            raise ValueError('give .option("stream", NAME)')
+            raise ValueError(
+                'give .option("stream", NAME); answers (key, sql) are read by spark.read, and '
+                "their changes by psoup pull --changes-to"
+            )
         return name
 
     def client(self) -> Client:

@@ -17,6 +17,7 @@ from client_sdk import AsyncClient, Client, ConnectionFailed, ErrorDetail, MockT
 from psoup.source.errors import AnotherCopy, BadRowFound, BadSettings
 from psoup.source.feeding import batches as batches_module
 from psoup.source.feeding import fence as fence_module
+from psoup.source.feeding import publishing as publishing_module
 from psoup.source.feeding.bad_rows import BadRows
 from psoup.source.feeding.feed import Feed
 from psoup.source.feeding.fence import CopyFence
@@ -242,6 +243,19 @@ def test_a_row_that_the_store_refuses_is_a_bad_row(transport: MockTransport) -> 
     assert sorted(reasons) == [("BAD", "-2"), ("TOO_FAR_AHEAD", '{"k": "4"}')]
     metadata = {row["metadata"] for row in rows(transport, "rejected")}
     assert metadata == {None, '{"row": {"k": "4"}}'}
+
+
+def test_bad_rows_that_do_not_fit_a_message_go_aside_in_parts(
+    transport: MockTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing_module, "ASIDE_CHARACTERS", 5)
+    values = [1, -12, -13, 2, -14, -15, -16, 3]
+    run(transport, lambda at: ListReader(values, [8], at), BadRows("aside", "rejected"))
+    assert numbers(transport) == [1, 2, 3]
+    asides = [int(row["raw"]) for row in rows(transport, "rejected")]
+    assert asides == [-12, -13, -14, -15, -16]
+    requests = [*transport.requests("PublishStream"), *transport.requests("Publish")]
+    assert sum(request.stream == "rejected" for request in requests) == 5
 
 
 def test_too_many_bad_rows_stop_the_source(transport: MockTransport) -> None:

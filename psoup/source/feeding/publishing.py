@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SEQUENCE_REASONS = frozenset({"SEQUENCE_GAP", "SEQUENCE_REUSED"})
 _FULL_REASONS = frozenset({"OVERLOADED", "LOG_FULL"})
+# Records that go aside at once, each character up to 4 bytes: a message of the wire takes 16 MiB.
+ASIDE_CHARACTERS = 2 << 20
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 15.0
 
 
@@ -82,6 +84,12 @@ class Publishing:
                 await self._publish([batch.head(fresh[0].record).without_bad()])
             raise BadRowFound(f"bad row at {fresh[0]}; {_way_on(batch, fresh[0].record)}")
         if fresh and self._feed.bad_rows.policy == "aside":
+            size = sum(len(row.raw) + len(row.metadata) for row in fresh)
+            if size > ASIDE_CHARACTERS and batch.records > 1:
+                half = batch.records // 2
+                await self._publish_with_bad(batch.head(half))
+                await self._publish_with_bad(batch.tail(half))
+                return
             # With the old mark, so that the good rows are still to come.
             table = self._feed.bad_rows.table(self._feed.publisher, fresh)
             await self._publish_aside(MarkedBatch(table, self._aside_mark(batch)))
