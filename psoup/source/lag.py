@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # More ends than these are thinned out; the time is less exact then.
@@ -37,16 +38,25 @@ class Lag:
 
 
 class LagHistory:
-    """When the ends that the mark has not reached yet were seen first."""
+    """When the ends that the mark has not reached yet were seen first.
 
-    def __init__(self) -> None:
-        # Instants and ends, both ascending.
-        self._ends: deque[tuple[float, int]] = deque()
+    `ends` are instants and ends, both ascending, as `ends` of an earlier history returned them.
+    """
+
+    def __init__(self, ends: Iterable[tuple[float, int]] = ()) -> None:
+        self._ends = deque(ends)
         # Since when the oldest unread record has been seen; None if all is read.
         self.since: float | None = None
 
+    def ends(self, most: int) -> list[tuple[float, int]]:
+        """Return at most about `most` instants and ends, of which the first one is exact."""
+        return list(self._ends)[:: 1 + len(self._ends) // most]
+
     def look(self, lag: Lag, now: float) -> None:
         """Note a lag as it is at an instant."""
+        if self._ends and lag.end < self._ends[-1][1]:
+            # It is counted from another beginning, as files are after a restart.
+            self._ends = deque((instant, min(end, lag.end)) for instant, end in self._ends)
         if not self._ends or lag.end > self._ends[-1][1]:
             self._ends.append((now, lag.end))
         while self._ends and self._ends[0][1] <= lag.mark:

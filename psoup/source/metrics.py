@@ -20,6 +20,8 @@ from psoup.source.status import StatusFile
 
 # How often the ends of sources are looked at.
 LOOK_SECONDS = 15.0
+# How many instants of a publisher's lag are kept for the next process.
+_NOTED_ENDS = 20
 
 
 class LagWatch:
@@ -28,11 +30,15 @@ class LagWatch:
     If the other side does not answer, the times go on from what was seen last.
     """
 
-    def __init__(self, settings: SourceSettings) -> None:
+    def __init__(
+        self, settings: SourceSettings, ends: Mapping[str, list[tuple[float, int]]] | None = None
+    ) -> None:
+        """`ends` is what `ends` of an earlier process returned."""
         self._settings = settings
         self._client: AsyncClient | None = None
         self._connector: Connector | None = None
-        self._histories: dict[str, LagHistory] = {}
+        # Instants are of the clock, so that they are those of a later process, too.
+        self._histories = {name: LagHistory(pairs) for name, pairs in (ends or {}).items()}
         # Replaced as a whole: a scrape reads it in another thread.
         self._lags: Sequence[tuple[Lag, LagHistory]] = ()
 
@@ -49,8 +55,12 @@ class LagWatch:
         lags = await asyncio.to_thread(self._connector.lag, records)
         self._histories = {name: self._histories.get(name) or LagHistory() for name in lags}
         for name, lag in lags.items():
-            self._histories[name].look(lag, time.monotonic())
+            self._histories[name].look(lag, time.time())
         self._lags = [(lag, self._histories[name]) for name, lag in lags.items()]
+
+    def ends(self) -> dict[str, list[tuple[float, int]]]:
+        """Return since when records of each publisher are unread."""
+        return {name: history.ends(_NOTED_ENDS) for name, history in self._histories.items()}
 
     async def close(self) -> None:
         """Close the connection to the store; the next look opens another one."""
@@ -60,7 +70,7 @@ class LagWatch:
 
     def seconds(self) -> float | None:
         """Return the greatest lag of a partition; None before the first look."""
-        now = time.monotonic()
+        now = time.time()
         return max((history.seconds(now) for _, history in self._lags), default=None)
 
     def rows(self) -> int | None:
@@ -76,7 +86,7 @@ class LagWatch:
 
     def retention_left(self) -> float | None:
         """Return for how long the oldest unread record is kept where it is; None if unknown."""
-        now = time.monotonic()
+        now = time.time()
         times = [
             lag.kept_seconds - history.seconds(now)
             for lag, history in self._lags
@@ -89,7 +99,9 @@ class SourceMetrics(Collector):
     """What a process knows about its sources."""
 
     def __init__(self, sources: Iterable[SourceSettings], status: StatusFile) -> None:
-        self._watches = {settings.name: LagWatch(settings) for settings in sources}
+        self._watches = {
+            settings.name: LagWatch(settings, status.lags(settings.name)) for settings in sources
+        }
         self._status = status
 
     async def watch(self) -> None:
@@ -97,6 +109,8 @@ class SourceMetrics(Collector):
         try:
             while True:
                 await asyncio.gather(*(_look(watch) for watch in self._watches.values()))
+                for name, watch in self._watches.items():
+                    self._status.note_lags(name, watch.ends())
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             for watch in self._watches.values():

@@ -35,10 +35,21 @@ class StatusFile:
     _changed: bool = True
     _problem: str = ""
 
+    # By source and publisher: instants and ends, as LagHistory has them.
+    _lags: dict[str, dict[str, list[tuple[float, int]]]] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         try:
-            self._stores = dict(json.loads(self.path.read_text())["stores"])
-        except (OSError, ValueError, KeyError, TypeError):
+            content = json.loads(self.path.read_text())
+            self._stores = {name: str(store) for name, store in content["stores"].items()}
+            self._lags = {
+                name: {
+                    publisher: [(float(instant), int(end)) for instant, end in ends]
+                    for publisher, ends in lags.items()
+                }
+                for name, lags in content.get("lags", {}).items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
 
     @classmethod
@@ -58,6 +69,15 @@ class StatusFile:
         """Note the store that a source publishes to, for this process and later ones."""
         self._stores[name] = store_id
         self._changed = True
+
+    def lags(self, name: str) -> dict[str, list[tuple[float, int]]]:
+        """Return what an earlier process noted of the lag of a source, by publisher."""
+        return self._lags.get(name, {})
+
+    def note_lags(self, name: str, lags: dict[str, list[tuple[float, int]]]) -> None:
+        """Note since when records are unread, for a later process."""
+        self._changed = self._changed or lags != self._lags.get(name)
+        self._lags[name] = lags
 
     def add(self, name: str, report: Report) -> None:
         """Note a feed of a source, instead of an earlier one of the same publisher."""
@@ -102,6 +122,7 @@ class StatusFile:
             "pid": os.getpid(),
             "at": time.time(),
             "stores": self._stores,
+            "lags": self._lags,
             "sources": {
                 name: state | {"feeds": [_plain(r) for r in self._reports.get(name, [])]}
                 for name, state in self._sources.items()

@@ -15,6 +15,9 @@ from psoup.cli import cli
 from psoup.cli.pull_metrics import PullMetrics
 from psoup.source.feeding.bad_rows import ASIDE_COLUMNS
 from psoup.source.lag import _MOST_ENDS, Lag, LagHistory
+from psoup.source.metrics import LagWatch
+from psoup.source.settings import SourceSettings
+from psoup.source.status import StatusFile
 from tests.source.conftest import Sources
 from tests.support.monitoring import Scrape, scrape_until
 
@@ -36,6 +39,29 @@ def test_a_lag_remembers_a_bounded_number_of_ends() -> None:
         history.look(Lag("messages", 0, now + 1), float(now))
     assert history.seconds(5.0 * _MOST_ENDS) == 5.0 * _MOST_ENDS
     assert len(history._ends) <= _MOST_ENDS
+
+
+def test_a_lag_lasts_over_a_restart(tmp_path: Path) -> None:
+    """Also of what is counted from another beginning then."""
+    history = LagHistory()
+    for now, (mark, end) in enumerate([(5, 9), (5, 12), (8, 15)]):
+        history.look(Lag("messages", mark, end), float(now))
+    status = StatusFile(tmp_path / "status")
+    status.note_lags("s", {"s/0": history.ends(20)})
+    status.write()
+    later = StatusFile(tmp_path / "status")
+    (ends,) = (
+        LagWatch(SourceSettings("s", "files", {}, "s", tmp_path), later.lags("s")).ends().values()
+    )
+    assert ends == [(0.0, 9), (1.0, 12), (2.0, 15)]
+    again, anew = LagHistory(ends), LagHistory(ends)
+    again.look(Lag("messages", 10, 15), 50.0)
+    assert again.seconds(50.0) == 49.0
+    anew.look(Lag("files", 0, 2), 50.0)
+    assert anew.seconds(50.0) == 50.0
+    anew.look(Lag("files", 2, 3), 60.0)
+    assert anew.seconds(60.0) == 0.0
+    assert len(LagHistory([(float(n), n) for n in range(1000)]).ends(20)) <= 20
 
 
 def values(metrics: PullMetrics) -> list[float]:
