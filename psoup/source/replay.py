@@ -13,7 +13,7 @@ from psoup.formats.convert import convert_text
 from psoup.source.connectors.partition import Connector, Context
 from psoup.source.connectors.registry import make_connector
 from psoup.source.errors import BadSettings
-from psoup.source.feeding.piece import decode_mark, encode_mark
+from psoup.source.feeding.piece import REPLAY, decode_mark, encode_mark
 from psoup.source.readers.chunk import BATCH_COLUMNS, BadLine, FileChunk, build
 from psoup.source.runner import check_aside, source_records, source_stream
 from psoup.source.settings import SourceSettings
@@ -33,7 +33,7 @@ async def replay_aside(settings: SourceSettings) -> tuple[int, list[str]]:
         stream = await source_stream(client, settings)
         await check_aside(client, settings)
         connector = make_connector(Context(settings, stream, client))
-        name, problems, count = f"{settings.name}/replay", list[str](), 0
+        name, problems, count = f"{settings.name}/{REPLAY}", list[str](), 0
         record = (await source_records(client, settings.name)).get(name)
         row_id = int(decode_mark(record.mark)["row_id"]) if record else -1
         publisher = client.publisher(name, next_sequence=record.sequence + 1 if record else 1)

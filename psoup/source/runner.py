@@ -26,7 +26,7 @@ from psoup.source.feeding.bad_rows import ASIDE_COLUMNS
 from psoup.source.feeding.feed import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, Feed
 from psoup.source.feeding.fence import CopyFence
 from psoup.source.feeding.heartbeat import heartbeat_instant
-from psoup.source.feeding.piece import encode_mark
+from psoup.source.feeding.piece import REPLAY, encode_mark
 from psoup.source.feeding.publishing import SEQUENCE_REASONS, is_transient
 from psoup.source.feeding.queue import MemoryBudget, batch_bytes
 from psoup.source.feeding.report import Report
@@ -222,7 +222,9 @@ class SourceRunner:
         self.status.note_store(self.settings.name, store_id)
 
     def _check_mark(self, connector: Connector, records: Records, stream: Stream) -> None:
-        if records or self.start or connector.fresh_partitions or not stream.row_count:
+        # What was replayed out of the aside stream says nothing of the source itself.
+        marks = records.keys() - {f"{self.settings.name}/{REPLAY}"}
+        if marks or self.start or connector.fresh_partitions or not stream.row_count:
             return
         raise NoMark(
             f"stream {stream.name} has rows, and the store has no mark of {self.settings.name}: "

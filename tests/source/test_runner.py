@@ -15,7 +15,7 @@ import pytest
 from client_sdk import AsyncClient
 from psoup.source.connectors.marks import MarkForm
 from psoup.source.connectors.partition import Context
-from psoup.source.errors import BadRowFound, BadSettings, PlaceLost, SourceError
+from psoup.source.errors import BadRowFound, BadSettings, NoMark, PlaceLost, SourceError
 from psoup.source.feeding.piece import BadRow, Mark, Piece
 from psoup.source.operations import skip_to
 from psoup.source.settings import SourceSettings
@@ -223,3 +223,9 @@ def test_two_copies_create_the_stream_at_once(
     monkeypatch.setattr(AsyncClient, "define", second)
     assert running.run(replace(settings, create=statement)) == {"t": None}
     assert running.numbers() == [1]
+
+
+def test_a_replay_is_no_mark_of_a_source(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.client.publisher("t/replay").publish("s", [{"k": 1}], mark=b'{"row_id":5}')
+    settings = source(running, "t", monkeypatch, {"0": lambda mark: PieceReader([])})
+    assert isinstance(running.run(settings)["t"], NoMark)

@@ -21,6 +21,9 @@ ASIDE = "aside_done"
 # The greatest event time of the publisher, in microseconds, for heartbeats.
 REACHED = "reached"
 
+# The part of a source's name under which rows of the aside stream are published.
+REPLAY = "replay"
+
 _SHOWN_CHARACTERS = 200
 # How long the first records of a reader are waited for.
 SAMPLE_SECONDS = 5.0
