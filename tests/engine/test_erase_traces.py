@@ -17,8 +17,10 @@ from datastem.instants import DAY, from_micros
 from psoup.engine.maintain.wipe import Wipe
 from psoup.store import Store
 from psoup.store.erasure import erasure_status
+from querystem.expressions import TRUE
 from tests.engine.test_erase import EAGER, ID, NAME, PEOPLE, erase, finish, rows
 from tests.support.engine.author import Author, timed
+from tests.support.engine.composites import combinations, equal, register_join
 from tests.support.engine.leftovers import leftovers
 from tests.support.engine.pump import Pump
 from tests.support.engine.reading import stem_rows
@@ -121,15 +123,20 @@ def test_erasures_in_quick_succession_do_not_put_each_other_off(
 
 
 def test_times_in_the_commits_of_a_stem(store: Store, author: Author, spark: SparkSession) -> None:
-    """Delta's commits and checkpoints have the least and the greatest ts of each file."""
-    stream = author.create(timed())
+    """Delta's commits and checkpoints have the least and the greatest ts of each file, also of
+    combinations found ahead."""
+    stream, places = author.create(timed()), author.create(replace(timed(), name="places"))
+    joined = register_join(author, [(stream, TRUE), (places, TRUE)], [equal(0, 1)])
     born = DAY * 4711 + 123_456
     pump = Pump(store, spark, replace(EAGER, checkpoint_commits=10**9))
     for number, instant in enumerate([born, DAY * 5000, DAY * 5001]):
         author.publish(stream, events([number], [instant]))
-        pump.step()
+        author.publish(places, events([number], [instant - 3]))
+        pump.run()
+    assert combinations(store, joined.composite_id)
     text = from_micros(born).isoformat().replace("+00:00", "Z")
-    assert leftovers(store.root / "stems", text)
+    stems = {place.split("/")[0] for place in leftovers(store.root / "stems", text)}
+    assert stems == {str(stream), str(joined.composite_id)}
     erase(author, stream, [0])
     finish(pump, store)
     assert not leftovers(store.root / "stems", text)

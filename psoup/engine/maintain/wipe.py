@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from psoup.engine.ledger import STEM, Ledger, stream_of
+from psoup.engine.ledger import Ledger, stem_name
 from psoup.engine.maintain.discard import files_below, unnamed
 from psoup.engine.settings import EngineSettings
 from psoup.store.backup.pins import PinWatch
@@ -71,11 +72,7 @@ class Wipe:
         log = ledger.store.log.folder
         logged = files_below(log, position.version).files.values()
         files = {*unnamed(ledger), *(log.path_of(file) for file in logged)}
-        names = [
-            name
-            for name in ledger.tables
-            if name.startswith(STEM) and _is_touched(ledger, stream_of(name))
-        ]
+        names = [name for name in map(stem_name, _touched(ledger)) if name in ledger.tables]
         stems = {name: ledger.tables[name].version for name in names}
         for name in names:
             # Commits are dropped behind two checkpoints. An idle stem gets no later commit by
@@ -107,7 +104,16 @@ class Wipe:
                 del traces.stems[name]
 
 
-def _is_touched(ledger: Ledger, stream_id: int) -> bool:
-    """Return True if rows of a stream were erased that may have traces."""
-    records = ledger.state.erased(stream_id).records
-    return bool(records) and records[-1].position > ledger.wiped
+def _touched(ledger: Ledger) -> Iterator[int]:
+    """Yield the ids of streams of which rows were erased that may have traces, and of composites
+    over one of these."""
+    state = ledger.state
+    streams = {
+        stream_id
+        for stream_id, erasures in state.erasures.items()
+        if erasures.records[-1].position > ledger.wiped
+    }
+    yield from streams
+    for composite_id, composite in state.composites.items():
+        if not streams.isdisjoint(composite.legs):
+            yield composite_id
