@@ -255,15 +255,7 @@ class Outbox:
             return cached_stream(connection, stream)
 
     def _sending(self, session: Session, on_conflict: OnConflict | None) -> Flow[Sent]:
-        return self._all(self._run(session, on_conflict))
-
-    def _all(self, run: Sending) -> Flow[Sent]:
-        """Send all that waits. At times, ask about what was put aside before."""
-        sent = yield from run.all()
-        if erased.is_due(self._file, self._asked_at, self._clock.micros()):
-            yield from run.forgetting()
-            self._asked_at = self._clock.micros()
-        return sent
+        return self._run(session, on_conflict).all()
 
     def _run(self, session: Session, on_conflict: OnConflict | None) -> Sending:
         decide = None if on_conflict is None else partial(self._decide, on_conflict)
@@ -285,12 +277,29 @@ class Outbox:
         """Send in a sync, which continues if the store answers but does not take a batch."""
         run = self._run(session, on_conflict)
         try:
-            return (yield from self._all(run))
+            sent = yield from run.all()
         except (ConnectionFailed, Timeout, CopyError):
             # With these the sync itself can't continue either.
             raise
         except PsoupError as error:
             return replace(run.sent, error=error)
+        yield from self._forgetting(run)
+        return sent
+
+    def _forgetting(self, run: Sending) -> Flow[None]:
+        """Ask at times about what was put aside before. Only a sync does: it needs the store
+        anyway."""
+        now = self._clock.micros()
+        if not erased.is_due(self._file, self._asked_at, now):
+            return
+        try:
+            yield from run.forgetting()
+        except (ConnectionFailed, Timeout, CopyError):
+            raise
+        except PsoupError:
+            # The next sync asks again.
+            return
+        self._asked_at = now
 
 
 _SEQUENCE_GAP = "SEQUENCE_GAP"

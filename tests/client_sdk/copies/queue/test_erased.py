@@ -146,6 +146,7 @@ def test_the_store_is_asked_at_times(store: InsideStore, path: Path) -> None:
         count = publishes()
         for _ in range(3):
             copies.sync(store.client)
+            copies.send(store.client)
         assert publishes() == count
         store.wait(3600)
         copies.sync(store.client)
