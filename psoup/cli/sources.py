@@ -246,6 +246,9 @@ def status(
         state = states.get(name, {"state": "never run", "reason": ""})
         document[name] = {**state, "lag": whole_lag, "publishers": publishers}
         rows.append([name, state["state"], "", "", _lag(whole_lag), str(state["reason"])])
+        if left_out := state.get("left_out"):
+            fields = ", ".join(f"{field} ({count:,})" for field, count in left_out.items())
+            note(f"{name}: fields that no column takes, with their records: {fields}")
         for publisher, record in publishers.items():
             lag = _lag(record["lag"])
             published = f"{record['published_at']:%F %T}"

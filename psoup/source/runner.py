@@ -179,6 +179,7 @@ class SourceRunner:
                             self._feed(client, stream, partition, most_bytes)
                         )
                 await self._wait(tasks, connector.look_seconds)
+                self.status.note_left_out(name, connector.left_out)
                 for publisher in [key for key, task in tasks.items() if task.done()]:
                     tasks.pop(publisher).result()
                     self._feeds.pop(publisher, None)

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class StatusFile:
     _changed: bool = True
     _problem: str = ""
 
+    _left_out: dict[str, dict[str, int]] = field(default_factory=dict)
     # By source and publisher: instants and ends, as LagHistory has them.
     _lags: dict[str, dict[str, list[tuple[float, int]]]] = field(default_factory=dict)
 
@@ -73,6 +74,13 @@ class StatusFile:
     def lags(self, name: str) -> dict[str, list[tuple[float, int]]]:
         """Return what an earlier process noted of the lag of a source, by publisher."""
         return self._lags.get(name, {})
+
+    def note_left_out(self, name: str, fields: Mapping[str, int]) -> None:
+        """Note the fields of a source that no column takes."""
+        # A copy: another thread counts on.
+        copy = dict(fields)
+        self._changed = self._changed or copy != self._left_out.get(name, {})
+        self._left_out[name] = copy
 
     def note_lags(self, name: str, lags: dict[str, list[tuple[float, int]]]) -> None:
         """Note since when records are unread, for a later process."""
@@ -124,7 +132,11 @@ class StatusFile:
             "stores": self._stores,
             "lags": self._lags,
             "sources": {
-                name: state | {"feeds": [_plain(r) for r in self._reports.get(name, [])]}
+                name: state
+                | {
+                    "feeds": [_plain(r) for r in self._reports.get(name, [])],
+                    "left_out": self._left_out.get(name, {}),
+                }
                 for name, state in self._sources.items()
             },
         }

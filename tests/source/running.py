@@ -85,6 +85,10 @@ class StubConnector:
             Partition(f"{name}/{part}", opened, begin) for part, opened in readers.items()
         ]
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        return {}
+
     def partitions(self, records: Records) -> list[Partition]:
         return self._parts
 

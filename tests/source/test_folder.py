@@ -69,6 +69,18 @@ def test_the_mark_of_a_bad_row_is_the_way_on(running: Running) -> None:
     assert running.numbers() == [1, 2, 3]
 
 
+def test_fields_that_no_column_takes_are_in_the_status(running: Running) -> None:
+    for number in range(2):
+        drop(running, f"{number}.jsonl", json.dumps({"k": number, "extra": 1}), age=9 - number)
+    running.run(doors(running), until=lambda: '"left_out": {"extra": 2}' in written(running))
+    assert running.numbers() == [0, 1]
+
+
+def written(running: Running) -> str:
+    running.status.write()
+    return running.status.path.read_text()
+
+
 def test_a_file_is_passed_over_and_read_again(running: Running) -> None:
     drop(running, "a.jsonl", row(1), "oops")
     assert isinstance(running.run(doors(running))["doors"], BadRowFound)

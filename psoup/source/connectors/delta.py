@@ -79,6 +79,10 @@ class DeltaConnector:
             options = _storage_options(self._context.settings)
         return DeltaLog(self._uri, options)
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        return {}
+
     def partitions(self, records: Records) -> list[Partition]:
         name = f"{self._context.settings.name}/table"
         return [Partition(name, self._open, self._begin)]

@@ -94,6 +94,10 @@ class FolderConnector:
         self._unread: set[tuple[Path, Stamp]] = set()
         self._file_count = 0
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        return self.mapping.left_out
+
     def partitions(self, records: Records) -> list[Partition]:
         partitions = list[Partition]()
         for path, stamp, is_done in self._files(records):

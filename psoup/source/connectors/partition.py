@@ -73,6 +73,10 @@ class Connector(Protocol):
     # Whether a partition without a mark may be read although the stream has rows.
     fresh_partitions: bool
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """Fields that no column takes, with how many records had them."""
+
     def partitions(self, records: Records) -> list[Partition]:
         """Return the partitions that are to be read now. Raises SourceAway or SourceError."""
 

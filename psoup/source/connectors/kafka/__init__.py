@@ -69,6 +69,10 @@ class KafkaConnector:
             raise BadSettings('on_truncate is for format = "debezium"')
         return on_truncate == "delete"
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        return self._mapping.left_out
+
     def partitions(self, records: Records) -> list[Partition]:
         topic_id, numbers = self._broker.describe()
         if self._topic_id not in ("", topic_id):

@@ -81,6 +81,10 @@ class PostgresConnector:
             )
         return TableMapping(stream, settings.columns, settings.parse, shape, self._context.notice)
 
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        return {}
+
     def partitions(self, records: Records) -> list[Partition]:
         name = f"{self._context.settings.name}/{self._table}"
         stored = stored_mark(records[name]) if name in records else {}
