@@ -183,16 +183,19 @@ class PostgresReader:
                 slot_name=self._slot, start_lsn=lsn, options=options, decode=True
             )
         except psycopg2.Error as error:
-            raise SourceAway(f"slot {self._slot}: {first_line(error)}") from None
+            raise self._away(f"slot {self._slot}", error) from None
 
     def poll(self, seconds: float) -> Piece | None:
         try:
             piece = next(self._pieces, None)
             return piece if piece is not None else self._poll_log(seconds)
         except psycopg2.Error as error:
-            problem = self._watch.problem if self._watch else ""
-            reason = problem or f"PostgreSQL: {first_line(error)}"
-            raise SourceAway(reason) from None
+            raise self._away("PostgreSQL", error) from None
+
+    def _away(self, what: str, error: Exception) -> SourceAway:
+        """Return why the log can't be read: by the watch, which may have dropped the slot."""
+        problem = self._watch.problem if self._watch else ""
+        return SourceAway(problem or f"{what}: {first_line(error)}")
 
     def _poll_log(self, seconds: float) -> Piece | None:
         deadline = time.monotonic() + seconds
