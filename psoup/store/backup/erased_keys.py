@@ -58,8 +58,11 @@ class KeySearch:
 
     def _stored(self, schema: StreamSchema, stream_id: int) -> Iterator[pa.Table]:
         root = self.store.stem(stream_id).root
-        for file in self.store.stem_snapshot(self.epoch, stream_id).files.values():
-            yield reader(root, file).read(["_row_id", *schema.key])
+        # The back-up may lack files whose rows were lost already.
+        lost = {hole.file for hole in self.epoch.losses.holes}
+        for path, file in self.store.stem_snapshot(self.epoch, stream_id).files.items():
+            if f"stems/{stream_id}/{path}" not in lost:
+                yield reader(root, file).read(["_row_id", *schema.key])
 
     @cached_property
     def _logged(self) -> Mapping[int, list[pa.RecordBatch]]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import Result
 
 from client_sdk import PreconditionFailed
+from datastem.equality import key_digests
 from datastem.instants import DAY
+from psoup.store.backup.erased_keys import KeySearch
 from psoup.store.backup.making import back_up
+from psoup.store.state.erasures import SALT_BYTES
+from psoup.store.state.losses import Hole, Losses
+from results.masking import masked
 from tests.store.backup.life import Life, all_prices
 from tests.store.backup.test_backup import run
 from tests.support.client_sdk.inside import START, InsideStore
@@ -83,6 +90,7 @@ def test_status_and_refused_options(life: Life, tmp_path: Path) -> None:
     assert run("erase", "trades").exit_code != 0
 
 
+SALT = bytes(range(SALT_BYTES))
 PEOPLE = "CREATE STREAM people (id BIGINT, name TEXT) KEY (id)"
 
 
@@ -175,3 +183,21 @@ def test_a_restore_to_an_earlier_point_is_erased(life: Life, tmp_path: Path) -> 
     done = run("restore", tmp_path / "target", to, "--at", at, "--erased", path)
     assert done.exit_code == 0 and "2 rows erased again" in done.output, done.output
     assert all_prices(tmp_path / "second") == [0, 2, 3]
+
+
+def test_files_that_were_lost_are_not_searched(life: Life, tmp_path: Path) -> None:
+    life.client.define(PEOPLE)
+    life.client.publish("people", [person(1, "Ann"), person(2, "Bob")])
+    life.engine.step()
+    life.client.publish("people", [person(1, "Anna")])
+    _, epoch = life.store.epochs.latest()
+    (stream,) = life.store.state(epoch).streams.values()
+    (file,) = life.store.stem_snapshot(epoch, stream.id).files.values()
+    (life.store.stem(stream.id).path_of(file)).unlink()
+    digest = int(masked(key_digests([pa.array([1])]), SALT)[0])
+    with pytest.raises(FileNotFoundError):
+        KeySearch(life.store, epoch, life.store.last_state(epoch)).rows(stream.id, digest, SALT)
+    hole = Hole(stream.id, 0, 2, None, None, f"stems/{stream.id}/{file.path}")
+    damaged = replace(epoch, losses=Losses((hole,), ()))
+    search = KeySearch(life.store, damaged, life.store.last_state(epoch))
+    assert search.rows(stream.id, digest, SALT).tolist() == [2]
