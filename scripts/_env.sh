@@ -87,9 +87,9 @@ extras_of() {
 
 describe_level() {
     case "$1" in
-    server) printf 'the pinned dependencies (about 150 MB the first time)' ;;
-    engine) printf 'Spark and the pinned dependencies (about 550 MB the first time, a few minutes)' ;;
-    *) printf 'the pinned dependencies and development tools (about 600 MB the first time, a few minutes)' ;;
+    server) printf 'the pinned dependencies (150 MB to download the first time, 500 MB on disk)' ;;
+    engine) printf 'Spark and the pinned dependencies (610 MB to download the first time, 1.1 GB on disk)' ;;
+    *) printf 'the pinned dependencies and development tools (710 MB to download the first time, 1.4 GB on disk)' ;;
     esac
 }
 
