@@ -28,6 +28,7 @@ from psoup.store import Expire, Renew, Store, Tick
 from psoup.store.log.events import PublishersForgotten
 from psoup.store.state.leases import MAX_COUNTED_GAP, MAX_EXPIRED, Expired, Leases
 from psoup.v1 import psoup_pb2 as pb
+from psoup.write import leases
 from psoup.write.leases import TICK_INTERVAL, ExpireOne, RenewOne
 from psoup.write.registrations import UnregisterOne
 from psoup.write.streams import Define
@@ -161,7 +162,9 @@ async def test_who_watches_is_there_though_nothing_is_said(world: World) -> None
         waiting.cancel()
 
 
-async def test_the_client_is_told_until_when(world: World) -> None:
+async def test_the_client_is_told_until_when(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However slow the disk is, the answer waits for the renewal.
+    monkeypatch.setattr(leases, "_RENEWAL_WAIT_SECONDS", 600)
     async with world.server() as core:
         handle, copy = await _register(core), Copy()
         await _sync(core, handle, copy)

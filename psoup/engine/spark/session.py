@@ -31,6 +31,8 @@ _SETTINGS: dict[str, bool | float | int | str | None] = {
     # Bulk jobs run beside the steps, in a pool of their own.
     "spark.scheduler.mode": "FAIR",
     "spark.python.daemon.module": "psoup.engine.daemon",
+    # On a busy machine a new Python worker may take longer than the 15 s that Spark waits.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

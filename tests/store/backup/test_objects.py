@@ -30,6 +30,7 @@ from tests.support.object_store import CuttingProxy, ObjectStore, running_object
 
 pytest.importorskip("obstore", reason="pip install 'psoup[s3]'")
 from psoup.store.backup import bucket as buckets  # noqa: E402
+from psoup.store.backup import lease as leases  # noqa: E402
 from psoup.store.backup import objects  # noqa: E402
 from psoup.store.backup.bucket import Bucket, ObjectMissing, ObjectTaken  # noqa: E402
 from psoup.store.backup.lease import Lease, LeaseTimes  # noqa: E402
@@ -45,6 +46,19 @@ def server() -> Iterator[ObjectStore]:
         yield server
 
 
+class ClockWithoutWaits:
+    """The clock of leases: a sleep takes no time, and the clock goes on by that much."""
+
+    def __init__(self) -> None:
+        self.skipped = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.skipped
+
+    def sleep(self, seconds: float) -> None:
+        self.skipped += seconds
+
+
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -53,7 +67,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setattr(buckets, "_RETRIES", 1)
     monkeypatch.setattr(buckets, "_RETRY_SECONDS", 5)
-    monkeypatch.setattr(objects, "LeaseTimes", lambda: LeaseTimes(0.2, 2.0))
+    monkeypatch.setattr(leases, "time", ClockWithoutWaits())
 
 
 @pytest.fixture
@@ -224,22 +238,23 @@ def test_a_back_up_after_a_killed_one_goes_on(
     assert restored_prices(target, tmp_path / "second") == list(range(20))
 
 
-def test_one_back_up_at_a_time(life: Life, target: str) -> None:
+def test_one_back_up_at_a_time(life: Life, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = bucket_of(target)
-    with Lease(bucket, LeaseTimes(0.05, 0.5)) as first:
+    # It waits until the other lease is renewed, however long that takes.
+    monkeypatch.setattr(objects, "LeaseTimes", lambda: LeaseTimes(0.05, 1e9))
+    with Lease(bucket, LeaseTimes(0.05, 1e9)) as first:
         with pytest.raises(BackupFailed, match="in use"):
             back_up(life.root, BucketAddress.parse(target))
         first.check()
     with pytest.raises(ObjectMissing):
         bucket.get("lease")
-    with Lease(bucket, LeaseTimes(100.0, 1.0)) as late:
-        time.sleep(0.6)
+    # The first is not renewed for longer than a lease lasts, so the next owner takes it over.
+    with Lease(bucket, LeaseTimes()) as late, Lease(bucket, LeaseTimes()) as next_owner:
         with pytest.raises(BackupFailed, match="renewed"):
             late.check()
-        with Lease(bucket, LeaseTimes(0.1, 1.0)) as next_owner:
-            late.__exit__(None, None, None)
-            next_owner.check()
-            assert bucket.get("lease")
+        late.__exit__(None, None, None)
+        next_owner.check()
+        assert bucket.get("lease")
     with pytest.raises(ObjectMissing):
         bucket.get("lease")
 
