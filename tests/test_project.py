@@ -20,7 +20,7 @@ PACKAGES = ["psoup", "querystem", "datastem", "results", "client_sdk"]
 
 # Old clients must understand new servers. Before changing this: fields and methods are only ever
 # added, numbers are never reused, and CHANGELOG.md says what is new.
-WIRE = "a69f7b5d61f6efc8b2e81c2cf10e9d6e7a7ad4b964f940d2f34d8065c9e477eb"
+WIRE = "24815b3615fae639a382ebae55bf89359ed39d1020df08659d199a2f7cc1a852"
 
 # Split, so that this file does not find itself.
 PRIVATE = {

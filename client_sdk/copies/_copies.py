@@ -18,7 +18,7 @@ from client_sdk._grpc.effects import Flow
 from client_sdk._session import Closing, HandleLike, Session, handle_bytes
 from client_sdk._wire.values import Scalar, to_value
 from client_sdk.copies._changes.batch import ChangeBatch, leave_batch, open_batch
-from client_sdk.copies._changes.reported import ALL_CHANGES, WITH_OWN, WITHOUT_LEFT
+from client_sdk.copies._changes.reported import ALL_CHANGES, EVERY_POINT, WITH_OWN, WITHOUT_LEFT
 from client_sdk.copies._eviction import evict, note_reads
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.catalog import Recovered, recover
@@ -131,7 +131,7 @@ class Copies(Leaving, Closing):
         window: str | None = None,
         priority: int = 0,
         base_rows: bool = False,
-        changes: bool | Literal["without left", "with own"] = False,
+        changes: bool | Literal["without left", "with own", "every point"] = False,
         edits: bool = False,
         pinned: bool = False,
     ) -> Copy:
@@ -147,7 +147,9 @@ class Copies(Leaving, Closing):
         query. Copies with a higher `priority` are received first. `base_rows` keeps the rows that
         the answer is computed from, so that it can go on offline. With `changes`, changes of the
         answer are kept from the next sync on until `changes()` has returned them; "without left"
-        leaves out rows that leave by time, and "with own" reports own edits too, once.
+        leaves out rows that leave by time, and "with own" reports own edits too, once. "every
+        point" is for a query with REFRESH: the changes of each refresh point since the last sync,
+        not only those that are left of all. Such a copy takes no part in one position.
 
         With `edits`, rows that this file has queued are in the answer at once, and `Copy.pending`
         says which. If only the store can tell what they do to the answer, the first sync says so,
@@ -417,10 +419,10 @@ def _in_hex(parameters: Mapping[str, Scalar] | None) -> dict[str, str]:
 def _changes(changes: bool | str) -> str:
     if changes is True or changes is False:
         return ALL_CHANGES if changes else ""
-    if changes not in (WITHOUT_LEFT, WITH_OWN):
-        raise ValueError(
-            f"changes are True, False, {WITHOUT_LEFT!r} or {WITH_OWN!r}, not {changes!r}"
-        )
+    kinds = WITHOUT_LEFT, WITH_OWN, EVERY_POINT
+    if changes not in kinds:
+        names = ", ".join(map(repr, kinds))
+        raise ValueError(f"changes are True, False or one of {names}, not {changes!r}")
     return changes
 
 

@@ -42,6 +42,7 @@ _PULL_FIELDS = (
     "csv_safe",
     "changes_to",
     "changes_secret_file",
+    "every_point",
     "receivers",
     "key_file",
 )
@@ -293,6 +294,7 @@ PULL_KEYS: dict[str, Reader] = {
     "to": _path,
     "changes_to": _changes_target,
     "changes_secret_file": _path,
+    "every_point": _flag,
     "key_file": _path,
 }
 SHARED_KEYS: dict[str, Reader] = {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from client_sdk._client import DEFAULT_TIMEOUT_SECONDS, Client
 from client_sdk._credentials import Credentials
@@ -77,7 +78,8 @@ class Pull:
     or `handle`, in hexadecimal. `state` is the file of the offline copy, by default beside the
     output; it is encrypted if `key_file` has a key. Changes of the answer are appended to
     `changes_to`, if it is given: JSON lines, a Delta table, or the URL of a receiver, signed by the
-    secret in `changes_secret_file`, at an address that `receivers` permits. With `always` the
+    secret in `changes_secret_file`, at an address that `receivers` permits. With `every_point` they
+    are those of each refresh point of a query with REFRESH. With `always` the
     output is written even if it has the answer already. With `csv_safe` a TEXT in CSV that a
     spreadsheet would take for a formula has an apostrophe before it.
 
@@ -101,6 +103,7 @@ class Pull:
     csv_safe: bool = False
     changes_to: Path | str | None = None
     changes_secret_file: Path | None = None
+    every_point: bool = False
     receivers: Receivers = field(default_factory=Receivers)
     hook: Hook | None = None
     store: Store = field(default_factory=Store)
@@ -123,6 +126,8 @@ class Pull:
                 raise BadPull("changes_to: can't be the output or the state itself")
         if self.changes_secret_file is not None and not is_url(self.changes_to):
             raise BadPull("changes_secret_file: is for changes that go to a URL")
+        if self.every_point and self.changes_to is None:
+            raise BadPull("every_point: is of changes; give changes_to")
         self._check_source()
 
     def _check_source(self) -> None:
@@ -138,6 +143,11 @@ class Pull:
             raise BadPull("sql: missing; parameters and lease belong to a text")
         if self.lease is not None and self.lease <= ZERO:
             raise BadPull("lease: must be longer than nothing")
+
+    @property
+    def changes(self) -> bool | Literal["every point"]:
+        """The changes that its copy keeps."""
+        return "every point" if self.every_point else self.changes_to is not None
 
     @property
     def changes_path(self) -> Path | None:

@@ -197,7 +197,7 @@ def declare(copies: Copies, client: Client, pull: Pull, receipt: Receipt) -> Rec
             lease=pull.lease,
             window=pull.window,
             priority=pull.priority,
-            changes=pull.changes_to is not None,
+            changes=pull.changes,
         )
         return receipt
     if receipt.source != _source(pull) or not receipt.handle:
@@ -213,7 +213,7 @@ def keep_handle(copies: Copies, pull: Pull, receipt: Receipt) -> None:
         handle=handle,
         window=pull.window,
         priority=pull.priority,
-        changes=pull.changes_to is not None,
+        changes=pull.changes,
     )
 
 

@@ -29,7 +29,7 @@ from psoup.answers.planning.planner import make_plan
 from psoup.answers.planning.policies import FilledCondition, PolicyFiller, RowPolicy
 from psoup.answers.planning.question import Question
 from psoup.answers.refresh.crossings import Crossing, CrossingFinder
-from psoup.answers.refresh.settling import settled
+from psoup.answers.refresh.settling import PointFinder, settled
 from psoup.answers.replicas.epoch_files import EpochView
 from psoup.answers.replicas.view import View
 from psoup.answers.rows.key_rows import KeyRows
@@ -127,10 +127,12 @@ class AnswerMaker:
     def settle(self, plan: Plan, work: Work) -> Plan:
         """Return the plan as of its last refresh points. It reads files if rows or events decide
         which these are."""
-        if not plan.unsettled:
-            return plan
+        return settled(plan, self.points(plan, work)) if plan.unsettled else plan
+
+    def points(self, plan: Plan, work: Work) -> PointFinder:
+        """Return a finder of refresh points in the files of the store."""
         finder = CrossingFinder(self._heartbeats, plan.epoch.reached, self.memo)
-        return settled(plan, _StoredPoints(finder, self.matchers(plan, work)))
+        return _StoredPoints(finder, self.matchers(plan, work))
 
     def matchers(self, plan: Plan, work: Work) -> PlanMatchers:
         """Return the matchers of a plan's legs."""

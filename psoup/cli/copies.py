@@ -81,6 +81,11 @@ def copy() -> None:
     help="Show queued rows in the answer at once. Needs pip install 'psoup[offline]'.",
 )
 @click.option("--with-own", is_flag=True, help="With --changes and --edits: report own edits too.")
+@click.option(
+    "--every-point",
+    is_flag=True,
+    help="With --changes: of every refresh point since the last sync, for a query with REFRESH.",
+)
 @click.option("--pinned", is_flag=True, help="Never evict it: see psoup copy sync --most-bytes.")
 def keep(
     file: Path,
@@ -97,6 +102,7 @@ def keep(
     without_left: bool,
     edits: bool,
     with_own: bool,
+    every_point: bool,
     pinned: bool,
 ) -> None:
     """Declare that FILE keeps the answer of a query as NAME. Needs no connection.
@@ -116,8 +122,10 @@ def keep(
         fail("--without-left needs --changes")
     if with_own and not (with_changes and edits):
         fail("--with-own needs --changes and --edits")
-    if with_own and without_left:
-        fail("give --with-own or --without-left, not both")
+    if every_point and not with_changes:
+        fail("--every-point needs --changes")
+    if with_own + without_left + every_point > 1:
+        fail("give one of --with-own, --without-left and --every-point")
     if handle is None:
         sql = sql_text(sql, text)
     elif sql is not None or text is not None or param:
@@ -132,7 +140,7 @@ def keep(
             priority=priority,
             lease=None if lease is None else duration(lease),
             base_rows=base_rows,
-            changes=_kept_changes(with_changes, without_left, with_own),
+            changes=_kept_changes(with_changes, without_left, with_own, every_point),
             edits=edits,
             pinned=pinned,
         )
@@ -140,10 +148,12 @@ def keep(
 
 
 def _kept_changes(
-    with_changes: bool, without_left: bool, with_own: bool
-) -> bool | Literal["without left", "with own"]:
+    with_changes: bool, without_left: bool, with_own: bool, every_point: bool
+) -> bool | Literal["without left", "with own", "every point"]:
     if with_own:
         return "with own"
+    if every_point:
+        return "every point"
     return "without left" if without_left else with_changes
 
 

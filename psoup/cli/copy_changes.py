@@ -35,6 +35,8 @@ def changes(file: Path, name: str, follow: bool, rounds: int | None, lines: bool
     u  a row has other values: before→now
     -  a row was removed: left (its window), ended (its stream key was updated or deleted),
        gone (a computed row)
+    skip  with --every-point: changes of refresh points before are missing: retention, too many,
+       no copy
 
     \b
     psoup copy keep phone.db hot "SELECT room, temp FROM rooms WHERE temp > 80" --changes

@@ -108,6 +108,11 @@ def duration_option(
     "--changes-secret-file", type=FILE, help="A file with the secret that signs posts to the URL."
 )
 @click.option(
+    "--every-point",
+    is_flag=True,
+    help="With --changes-to: of every refresh point, for a query with REFRESH.",
+)
+@click.option(
     "--allow",
     multiple=True,
     metavar="NETWORK",
@@ -323,6 +328,7 @@ class _PullOptions:
     backoff_cap: timedelta | None
     changes_to: str | None
     changes_secret_file: Path | None
+    every_point: bool
     always: bool
     on_change: str | None
     hook_limit: timedelta | None
@@ -363,6 +369,7 @@ def _from_options(options: _PullOptions, default_store: Store) -> Pull:
         always=options.always,
         changes_to=options.changes_to,
         changes_secret_file=options.changes_secret_file,
+        every_point=options.every_point,
         hook=_hook(options),
         store=default_store,
     )

@@ -55,6 +55,13 @@ class DigestOf(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DIGEST_OF_UNSPECIFIED: _ClassVar[DigestOf]
     DIGEST_OF_CHECKSUMS: _ClassVar[DigestOf]
 
+class SkippedPoints(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SKIPPED_POINTS_UNSPECIFIED: _ClassVar[SkippedPoints]
+    SKIPPED_POINTS_RETENTION: _ClassVar[SkippedPoints]
+    SKIPPED_POINTS_TOO_MANY: _ClassVar[SkippedPoints]
+    SKIPPED_POINTS_NO_COPY: _ClassVar[SkippedPoints]
+
 class JoinMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOIN_METHOD_UNSPECIFIED: _ClassVar[JoinMethod]
@@ -106,6 +113,10 @@ SYNC_REASON_PERMISSION: SyncReason
 SYNC_REASON_ERASED: SyncReason
 DIGEST_OF_UNSPECIFIED: DigestOf
 DIGEST_OF_CHECKSUMS: DigestOf
+SKIPPED_POINTS_UNSPECIFIED: SkippedPoints
+SKIPPED_POINTS_RETENTION: SkippedPoints
+SKIPPED_POINTS_TOO_MANY: SkippedPoints
+SKIPPED_POINTS_NO_COPY: SkippedPoints
 JOIN_METHOD_UNSPECIFIED: JoinMethod
 JOIN_METHOD_EQUALITY: JoinMethod
 JOIN_METHOD_RANGE: JoinMethod
@@ -784,7 +795,7 @@ class SyncRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., items: _Optional[_Iterable[_Union[SyncItem, _Mapping]]] = ..., encoding: _Optional[_Union[Encoding, str]] = ..., byte_budget: _Optional[int] = ..., one_position: _Optional[bool] = ..., away: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., least_position: _Optional[bytes] = ...) -> None: ...
 
 class SyncItem(_message.Message):
-    __slots__ = ("handle", "token", "window", "priority", "base_rows", "whole", "resend", "have", "changes")
+    __slots__ = ("handle", "token", "window", "priority", "base_rows", "whole", "resend", "have", "changes", "every_point")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
@@ -794,6 +805,7 @@ class SyncItem(_message.Message):
     RESEND_FIELD_NUMBER: _ClassVar[int]
     HAVE_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    EVERY_POINT_FIELD_NUMBER: _ClassVar[int]
     handle: bytes
     token: bytes
     window: str
@@ -803,7 +815,8 @@ class SyncItem(_message.Message):
     resend: Ids
     have: Ids
     changes: bool
-    def __init__(self, handle: _Optional[bytes] = ..., token: _Optional[bytes] = ..., window: _Optional[str] = ..., priority: _Optional[int] = ..., base_rows: _Optional[bool] = ..., whole: _Optional[bool] = ..., resend: _Optional[_Union[Ids, _Mapping]] = ..., have: _Optional[_Union[Ids, _Mapping]] = ..., changes: _Optional[bool] = ...) -> None: ...
+    every_point: bool
+    def __init__(self, handle: _Optional[bytes] = ..., token: _Optional[bytes] = ..., window: _Optional[str] = ..., priority: _Optional[int] = ..., base_rows: _Optional[bool] = ..., whole: _Optional[bool] = ..., resend: _Optional[_Union[Ids, _Mapping]] = ..., have: _Optional[_Union[Ids, _Mapping]] = ..., changes: _Optional[bool] = ..., every_point: _Optional[bool] = ...) -> None: ...
 
 class Ids(_message.Message):
     __slots__ = ("runs",)
@@ -902,7 +915,7 @@ class SyncRow(_message.Message):
     def __init__(self, row_id: _Optional[int] = ..., visible_from: _Optional[int] = ..., visible_until: _Optional[int] = ..., checksum: _Optional[int] = ..., sort_key: _Optional[bytes] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., key: _Optional[int] = ...) -> None: ...
 
 class SyncEnd(_message.Message):
-    __slots__ = ("token", "position", "now", "row_count", "digest", "good_until", "lease_until", "notes", "store_now")
+    __slots__ = ("token", "position", "now", "row_count", "digest", "good_until", "lease_until", "notes", "store_now", "more_points", "skipped_points")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
@@ -912,6 +925,8 @@ class SyncEnd(_message.Message):
     LEASE_UNTIL_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     STORE_NOW_FIELD_NUMBER: _ClassVar[int]
+    MORE_POINTS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_POINTS_FIELD_NUMBER: _ClassVar[int]
     token: bytes
     position: bytes
     now: _timestamp_pb2.Timestamp
@@ -921,7 +936,9 @@ class SyncEnd(_message.Message):
     lease_until: _timestamp_pb2.Timestamp
     notes: _containers.RepeatedScalarFieldContainer[str]
     store_now: _timestamp_pb2.Timestamp
-    def __init__(self, token: _Optional[bytes] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., digest: _Optional[bytes] = ..., good_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., store_now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    more_points: bool
+    skipped_points: SkippedPoints
+    def __init__(self, token: _Optional[bytes] = ..., position: _Optional[bytes] = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., row_count: _Optional[int] = ..., digest: _Optional[bytes] = ..., good_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ..., store_now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., more_points: _Optional[bool] = ..., skipped_points: _Optional[_Union[SkippedPoints, str]] = ...) -> None: ...
 
 class SyncRefused(_message.Message):
     __slots__ = ("code", "message", "detail")

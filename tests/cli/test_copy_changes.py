@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,29 @@ def test_objects_for_programs(file: str, client: Client) -> None:
     ]
     assert changes[1]["old"]["temp"] == 99 and changes[0]["at"] < changes[1]["at"]
     assert run_json(file) == []
+
+
+def test_every_refresh_point(client: Client, tmp_path: Path) -> None:
+    stream, path = f"steps_{tmp_path.name}", str(tmp_path / "phone.db")
+    client.define(f"CREATE STREAM {stream} (n BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 9 SECONDS")
+    sql = f"SELECT n FROM {stream} RANGE 2 SECONDS REFRESH EVERY 2 SECONDS"
+    run("copy", "keep", path, "steps", sql, "--changes", "--every-point")
+    begin = datetime(2026, 11, 16, 9, tzinfo=UTC)
+    with Copies(path) as copies:
+        for seconds in ((0,), (2, 4, 6), (20, 40)):
+            for second in seconds:
+                row = {"n": second, "at": begin + timedelta(seconds=second)}
+                client.publish(stream, [row])
+            copies.sync(client)
+    lines = [line.split()[1:] for line in run("copy", "changes", path, "steps").output.splitlines()]
+    assert sorted(line[:2] for line in lines[:4]) == [
+        ["09:00:02", "+"],
+        ["09:00:02", "-"],
+        ["09:00:04", "+"],
+        ["09:00:04", "-"],
+    ]
+    assert lines[6] == ["09:00:34", "skip", "retention"]
+    assert "--changes" in run("copy", "keep", path, "b", sql, "--every-point", code=2).output
 
 
 def run_json(file: str) -> list[str]:

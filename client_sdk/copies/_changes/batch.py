@@ -35,6 +35,10 @@ class AnswerChange:
     "left" (its window, or the retention), "ended" (its stream key was updated or deleted), "gone"
     (a result that does not exist any more) or "own" (an own edit was queued, or refused). Numbers
     ascend, and none is used twice in a file.
+
+    With `changes="every point"` there is a tag "skip": changes of refresh points before `at` are
+    missing here. Then `why` is "retention" (rows of theirs are no longer retained), "too many" or
+    "no copy" (the store had no copy to go on from), and there is no row.
     """
 
     tag: Tag

@@ -10,10 +10,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from client_sdk.copies._changes import log
 from client_sdk.copies._changes.own import OwnAnswer, renumber, with_own
-from client_sdk.copies._changes.tagging import Passage
+from client_sdk.copies._changes.tagging import Passage, TaggedRow, Why
 from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import DAMAGED, REPLACED, Record
 from client_sdk.copies._file.checksums import HEAD, Checksums, StoredRow
@@ -32,13 +33,15 @@ class Move:
     """A step to a version, which becomes visible at `now`.
 
     Rows with the ids `touched` may have changed, and others only by time; with None any may have.
-    `synced` is False if time alone makes the step.
+    `synced` is False if time alone makes the step. `skipped` says why refresh points in between
+    were left out; empty if none was.
     """
 
     version: Version
     now: int | None
     touched: Collection[int] | None = None
     synced: bool = True
+    skipped: Why | Literal[""] = ""
 
     @property
     def whole(self) -> bool:
@@ -69,6 +72,9 @@ def follow(connection: sqlite.Connection, record: Record, move: Move) -> None:
     reason = _reset_by(connection, record, move)
     if not reason:
         assert record.reported is not None
+        if move.skipped and (move.skipped != NO_COPY or move.now != record.reported.now):
+            skipped = TaggedRow("skip", move.skipped, move.now, None, None)
+            log.append(connection, record.copy_id, [skipped])
         reason = "" if _report(connection, record, record.reported, move) else DAMAGED
     if reason:
         _begin(connection, record, move)
@@ -278,6 +284,8 @@ class _Report:
 
 
 ALL_CHANGES, WITHOUT_LEFT, WITH_OWN = "all", "without left", "with own"
+EVERY_POINT = "every point"
+NO_COPY: Why = "no copy"
 
 
 def _checksums(rows: Iterable[StoredRow]) -> list[int]:

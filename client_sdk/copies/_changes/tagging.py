@@ -16,15 +16,19 @@ from typing import Any, Literal
 from client_sdk.copies._file.checksums import HEAD, SINCE_EVER, StoredRow
 from client_sdk.copies._file.records import Shape
 
-Tag = Literal["+", "u", "-"]
-Why = Literal["new", "changed", "left", "ended", "gone", "own"]
+Tag = Literal["+", "u", "-", "skip"]
+Why = Literal["new", "changed", "left", "ended", "gone", "own", "retention", "too many", "no copy"]
 
 _ROW_ID, _FROM, _UNTIL, _SORT_KEY = range(4)
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedRow:
-    """A change in stored values. `row` is the row now and `old` the row before, or None."""
+    """A change in stored values. `row` is the row now and `old` the row before, or None.
+
+    The tag "skip" is no change: refresh points between the change before and the instant `at` were
+    left out, for the reason `why`.
+    """
 
     tag: Tag
     why: Why

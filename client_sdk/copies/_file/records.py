@@ -23,7 +23,8 @@ class Declaration:
 
     `parameters` are psoup.v1.Value messages in hexadecimal. `sql` is empty if only the handle is
     known. `key` is the client key that the query is registered with. `stream` is empty until it is
-    learnt. `changes` is "all", "without left" or "with own" if changes are kept, else empty. With
+    learnt. `changes` is "all", "without left", "with own" or "every point" if changes are kept,
+    else empty. With
     `edits` the copy shows what its own file has queued. A `pinned` copy is never evicted.
     """
 

@@ -9,7 +9,7 @@ from typing import Literal
 from client_sdk._exceptions import PsoupError, ServerError, UnknownCopy
 from client_sdk._grpc.channels import detail_from, error_for
 from client_sdk._session import HANDLE_GONE
-from client_sdk.copies._changes.reported import RESETS
+from client_sdk.copies._changes.reported import EVERY_POINT, RESETS
 from client_sdk.copies._file import catalog, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.clock import DeviceClock
@@ -48,7 +48,7 @@ class Step(enum.Enum):
 
     HELD = "it waits for the parts that follow"
     STAGED = "the parts so far are in the file"
-    ENDED = "the copy is complete"
+    ENDED = "the copy is the answer of the store, or of a refresh point"
     REFUSED = "the store refused the item"
     WRONG = "count or digest was wrong; the item is requested in another way"
 
@@ -232,6 +232,7 @@ class Item:
             priority=declaration.priority,
             base_rows=declaration.base_rows,
             changes=bool(declaration.changes) or keyed,
+            every_point=declaration.changes == EVERY_POINT,
         )
         if not (self.repair.whole and resume):
             # Requested again, a whole answer that is being transferred would start over.
@@ -341,7 +342,10 @@ class Item:
         # The rows before stay visible until a hidden version is promoted, and are scrubbed then.
         if self.replaces_everything and not self.hidden:
             self.file.scrub()
-        self.repair, self.ended, self.covered = NO_REPAIR, True, self.included
+        self.repair, self.covered = NO_REPAIR, self.included
+        # Of several refresh points each has an end; the copy is complete with the last.
+        self.ended = not end.more_points
+        self.resumed = self.resumed and self.ended
 
     def next_round(self) -> None:
         """Begin another round, with its own counts."""

@@ -15,6 +15,7 @@ from client_sdk._exceptions import ConnectionFailed, NotFound, PsoupError, Timeo
 from client_sdk._grpc.effects import Flow
 from client_sdk._session import FOREIGN_POSITION, Session
 from client_sdk._wire.values import MOST_TYPED_BYTES, duration, from_value
+from client_sdk.copies._changes.reported import EVERY_POINT
 from client_sdk.copies._file import catalog
 from client_sdk.copies._file.clock import DeviceClock
 from client_sdk.copies._file.file import CopyFile
@@ -90,6 +91,8 @@ def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list
             ]
         else:
             records = [catalog.find(connection, name) for name in options.only]
+    if options.one_position:
+        _check_points(records)
     if any(record.use.evicted_at is not None for record in records):
         with file.writing() as connection:
             for record in records:
@@ -98,6 +101,16 @@ def open_items(file: CopyFile, options: SyncOptions, clock: DeviceClock) -> list
         raise ValueError(f"one position is for {MOST_ITEMS:,} copies at most, not {len(records):,}")
     records.sort(key=lambda record: -record.declaration.priority)
     return [Item.open(file, record, options.one_position, clock) for record in records]
+
+
+def _check_points(records: Sequence[catalog.Record]) -> None:
+    """Raise ValueError if a copy gets its refresh points one by one, at positions of its own."""
+    names = [rec.declaration.name for rec in records if rec.declaration.changes == EVERY_POINT]
+    if names:
+        raise ValueError(
+            f"one position is not for copies with changes={EVERY_POINT!r}, such as {names[0]}:"
+            " sync them in a call of their own"
+        )
 
 
 def register(file: CopyFile, session: Session, item: Item) -> Flow[None]:

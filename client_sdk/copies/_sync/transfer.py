@@ -5,11 +5,13 @@ There is one transaction for each resume token, which stages the rows so far, an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from client_sdk._exceptions import PsoupError
 from client_sdk.copies._changes.reported import (
+    NO_COPY,
     RESETS,
     Move,
     WrongRows,
@@ -17,6 +19,7 @@ from client_sdk.copies._changes.reported import (
     note_ended,
     visible_now,
 )
+from client_sdk.copies._changes.tagging import Why
 from client_sdk.copies._file import catalog, sqlite, tables
 from client_sdk.copies._file.catalog import Record
 from client_sdk.copies._file.checksums import NO_ROWS, StoredRow
@@ -29,6 +32,13 @@ from client_sdk.copies._sync.verify import Repair
 from psoup.v1 import psoup_pb2 as pb
 
 Basis = tuple[bytes, bytes]
+
+_SKIPPED: Mapping[int, Why | Literal[""]] = {
+    pb.SKIPPED_POINTS_UNSPECIFIED: "",
+    pb.SKIPPED_POINTS_RETENTION: "retention",
+    pb.SKIPPED_POINTS_TOO_MANY: "too many",
+    pb.SKIPPED_POINTS_NO_COPY: NO_COPY,
+}
 
 
 class Overtaken(PsoupError):
@@ -130,7 +140,8 @@ def finish(file: CopyFile, copy_id: int, basis: Basis, inbox: Inbox, ending: End
             # Changes of a following version were never reported, so then all rows are compared.
             compares_all = all_read or record.following is not None
             touched = None if compares_all else changes.touched
-            _see(connection, record, version, ending.now, touched)
+            skipped = _SKIPPED.get(ending.end.skipped_points, NO_COPY)
+            _see(connection, record, version, ending.now, touched, skipped)
         return version.token, b""
 
 
@@ -140,13 +151,15 @@ def _see(
     version: Version,
     now: int,
     touched: Collection[int] | None,
+    skipped: Why | Literal[""] = "",
 ) -> None:
     """Make a version visible, and report what changed in the rows `touched` and by time.
 
     With None all rows are compared. Raises Mismatch if rows are damaged.
     """
     try:
-        follow(connection, record, Move(version, visible_now(version, now), touched))
+        move = Move(version, visible_now(version, now), touched, skipped=skipped)
+        follow(connection, record, move)
     except WrongRows:
         raise Mismatch(f"{record.name}: rows are damaged") from None
     # The reason has been reported with this move, and later moves must not repeat it.

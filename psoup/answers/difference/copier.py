@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from datastem.arrays import Int64s, UInt64s
-from psoup.answers.difference.job import CopyJob, Cursor, WholeReason
+from psoup.answers.difference.job import CopyJob, Cursor, Skipped, WholeReason
 from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.planning.plan import Plan
 from results.checksum import row_checksums
@@ -191,7 +191,8 @@ class Difference:
 
     @property
     def nothing(self) -> bool:
-        return not self.lacking and not len(self.removed) and not self.whole
+        unchanged = not self.lacking and not len(self.removed) and not self.whole
+        return unchanged and self.job.target.skipped is Skipped.NONE
 
 
 class Copier(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from datastem.blocks import Part
-from datastem.instants import FOR_EVER
+from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.caches import Memo
 from psoup.answers.difference.job import Mark, by_clock, enters_by_time, legs_apart
 from psoup.answers.matching.permitted_rows import PermittedRows
@@ -73,6 +73,18 @@ def next_entry(
             changes = _Changes(leg, False, region, *_place(plan, mark, number), memo, rows)
             soonest = min(soonest, changes.enters(leg.window))
     return None if soonest == FOR_EVER else soonest
+
+
+def calm_until(plan: Plan, regions: Sequence[Region], mark: Mark, memo: Memo) -> int:
+    """Return the first NOW after that of a mark at which windows of the legs hold other rows, of
+    those that are known at the mark, whatever moves NOW. FOR_EVER without one, and SINCE_EVER if a
+    window over a query may hold others."""
+    if any(_windows_over(plan.query.source)):
+        return SINCE_EVER
+    return min(
+        _Changes(leg, False, regions[number], *_place(plan, mark, number), memo, None).by_now()
+        for number, leg in enumerate(plan.legs)
+    )
 
 
 def _place(plan: Plan, mark: Mark, number: int) -> tuple[int | None, int]:
@@ -152,6 +164,12 @@ class _Changes:
         # A waiting row takes its place in a window that counts rows when NOW reaches it.
         return min(leaves, self.enters(window if isinstance(window, TimeWindow) else UNBOUNDED))
 
+    def by_now(self) -> int:
+        """Return the next NOW at which the window holds other rows; FOR_EVER without one."""
+        window = self.leg.window
+        leaves = self._leaves(self._least(self.region))
+        return min(leaves, self._enters(window if isinstance(window, TimeWindow) else UNBOUNDED))
+
     def next_over(self, window: TimeWindow) -> int:
         """Return the next change made by a window over a query that reads the leg's rows."""
         now = self.now
@@ -174,7 +192,10 @@ class _Changes:
 
     def enters(self, window: TimeWindow) -> int:
         """Return the instant at which the first waiting row enters; FOR_EVER without one."""
-        if not enters_by_time(window, self.leg.schema) or self.now is None:
+        return self._enters(window) if enters_by_time(window, self.leg.schema) else FOR_EVER
+
+    def _enters(self, window: TimeWindow) -> int:
+        if self.now is None:
             return FOR_EVER
         # The known rows that the window has not reached at NOW.
         waiting = Region((entered(window, self.now), 0), (FOR_EVER, 0), 0, self.high)

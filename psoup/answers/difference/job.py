@@ -55,6 +55,18 @@ class WholeReason(Enum):
     ERASED = auto()
 
 
+class Skipped(Enum):
+    """The reason why refresh points between a copy and its target were left out; NONE if none was.
+
+    The names are those of the wire's SkippedPoints.
+    """
+
+    NONE = auto()
+    RETENTION = auto()
+    TOO_MANY = auto()
+    NO_COPY = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class LegMark:
     """A leg of an answer: the rows of its stream with ids below `high` are known.
@@ -80,7 +92,9 @@ class Mark:
     visible are sent ahead. `digest` is zero if the answer consists of rows of one stream, whose ids
     follow from the mark. For combinations, `digest` is that of their ids and `rows` their number;
     `salt` goes into their ids, and changes if two combinations had one id. `nows` are those of
-    queries with refresh points inside the query.
+    queries with refresh points inside the query. `trigger_highs` are the ids below which rows that
+    refresh the answer have been passed, for each trigger; empty: all at the position. `skipped`
+    says why points before this one were left out of its transfer.
     """
 
     position: Position
@@ -91,6 +105,8 @@ class Mark:
     rows: int = 0
     salt: int = 0
     nows: tuple[int | None, ...] = ()
+    trigger_highs: tuple[int, ...] = ()
+    skipped: Skipped = Skipped.NONE
 
     @property
     def high(self) -> int:
@@ -149,6 +165,9 @@ class Repair:
         return self.have is not None or bool(len(self.resend))
 
 
+NO_REPAIR = Repair(np.empty(0, np.int64), None)
+
+
 @dataclass(frozen=True, slots=True)
 class CopyJob:
     """The way from a client's claim to a target.
@@ -157,6 +176,9 @@ class CopyJob:
     `fixed` was chosen by an earlier call. As long as the refresh point of the answer is not known,
     the target will be the answer of the plan `moment`. `erased` are ids of rows that the claim's
     copy may have and that no one will find again.
+
+    If the client wants every refresh point, `more` says that later ones than the target follow.
+    `following` says that another job of the same call led to the claim's copy.
     """
 
     question: Question
@@ -167,6 +189,8 @@ class CopyJob:
     repair: Repair
     moment: Plan | None = None
     erased: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
+    more: bool = False
+    following: bool = False
 
     @property
     def continued(self) -> bool:
@@ -193,6 +217,20 @@ class CopyJob:
         horizon = None if target.horizon is None else _latest(target.horizon, now)
         moved = replace(target, now=_latest(target.now, now), horizon=horizon)
         return replace(self, claim=Claim(self.claim.copy, target, cursor), target=moved)
+
+    def next_point(self) -> CopyJob:
+        """Return the job from the target to the next refresh point."""
+        return replace(
+            self,
+            claim=Claim(self.target),
+            reason=WholeReason.NONE,
+            fixed=False,
+            repair=NO_REPAIR,
+            moment=None,
+            erased=self.erased[:0],
+            more=False,
+            following=True,
+        )
 
     def without_copy(self, reason: WholeReason) -> CopyJob:
         """Return the job for a client that has no copy."""
@@ -279,7 +317,8 @@ def make_job(
     """
     fixed = claim.target is not None
     moment = plan if plan.query.stays and not fixed else None
-    return CopyJob(question, claim, reason, aim(plan, claim, away), fixed, repair, moment)
+    target, more = aim(plan, claim, away), fixed and question.every_point
+    return CopyJob(question, claim, reason, target, fixed, repair, moment, more=more)
 
 
 def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
@@ -292,14 +331,21 @@ def fresh_target(plan: Plan, copy: Mark | None, away: int | None) -> Mark:
     if plan.query.stays:
         has_triggers = bool(triggers_of(plan.query.refresh))
         if copy is not None and not has_triggers and (plan.now or 0) < _now(copy):
-            return replace(copy, position=plan.position)
-        horizon = _latest(*(leg.current for leg in plan.legs))
-        return Mark(plan.position, _leg_marks(plan, None), plan.now, horizon, nows=plan.nows)
+            return replace(copy, position=plan.position, trigger_highs=(), skipped=Skipped.NONE)
+        return point_mark(plan)
     now = _latest(plan.now, copy.now if copy else None)
     horizon = _horizon(plan, now, copy, away) if by_rows(plan) else now
     # Another salt would change the ids of all combinations that the client has.
     salt = copy.salt if copy else 0
     return Mark(plan.position, _leg_marks(plan, copy), now, horizon, salt=salt)
+
+
+def point_mark(plan: Plan, highs: tuple[int, ...] = ()) -> Mark:
+    """Return the mark of a plan's answer as of a refresh point."""
+    horizon = _latest(*(leg.current for leg in plan.legs))
+    legs = _leg_marks(plan, None)
+    now, nows = plan.now, plan.nows
+    return Mark(plan.position, legs, now, horizon, nows=nows, trigger_highs=highs)
 
 
 def _leg_marks(plan: Plan, copy: Mark | None) -> tuple[LegMark, ...]:

@@ -17,6 +17,7 @@ from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, SINCE_EVER
 from psoup.answers.difference.copier import CopyChunk, Difference, once
 from psoup.answers.difference.good_until import (
+    calm_until,
     changes_always,
     next_change,
     next_visibility,
@@ -28,12 +29,15 @@ from psoup.answers.difference.job import (
     Cursor,
     LegMark,
     Mark,
+    Skipped,
     WholeReason,
     by_clock,
     fresh_target,
     legs_apart,
+    point_mark,
 )
 from psoup.answers.difference.keys import NO_IDS, ended_rows, has_keys, key_digests, with_ended
+from psoup.answers.difference.missed import next_point, trigger_highs
 from psoup.answers.evaluate import Selection, combined
 from psoup.answers.maker import AnswerMaker, PlanMatchers
 from psoup.answers.matching.matcher import Work
@@ -149,12 +153,13 @@ class ResultCopier:
     def _aim(self) -> tuple[CopyJob, _Answer]:
         """The job and the answer of its target. If that can't be computed any more, the job gets
         a new target."""
-        job = replace(self.job, target=self.target, moment=None)
+        job = self._aimed
         answer = self._answer(job.target)
         # If the digests differ, the client has a part of another answer, which the rest of this one
         # would not complete.
         if job.continued and answer.digest != job.target.digest:
-            job = job.restarted(self._settled(self.plan))
+            job = self._settled(self.plan)
+            job = job.restarted(job.target)
             answer = self._answer(job.target)
         # Without the copy it can't be said which rows are still to be sent or removed.
         if job.continued and job.claim.copy is not None and not self._recomputed(job, answer):
@@ -227,12 +232,36 @@ class ResultCopier:
     @property
     def target(self) -> Mark:
         """The mark of the answer, as of its refresh point if the query has REFRESH."""
+        return self._aimed.target
+
+    @property
+    def _aimed(self) -> CopyJob:
         if self.job.fixed or not self.plan.query.stays:
-            return self.job.target
+            return replace(self.job, moment=None)
         return self._settled(self.job.moment or self.plan)
 
-    def _settled(self, plan: Plan) -> Mark:
-        return fresh_target(self.maker.settle(plan, self._work), self.job.claim.copy, None)
+    def _settled(self, plan: Plan) -> CopyJob:
+        """Return the job with the refresh point of a plan as its target: the last one, or the one
+        after the client's if it wants every point."""
+        job, copy = self.job, self.job.claim.copy
+        following, skipped = None, Skipped.NONE
+        if job.question.every_point and copy is None:
+            skipped = Skipped.NO_COPY
+        elif job.question.every_point and copy is not None and plan.unsettled:
+            points, calm = self.maker.points(plan, self._work), partial(self._calm_until, copy)
+            following = next_point(plan, copy, points, calm, resumed=job.following)
+            skipped = Skipped.NONE if following is None else following.skipped
+        if following is not None and following.more:
+            target = replace(point_mark(following.plan, following.highs), skipped=skipped)
+            return replace(job, target=target, moment=None, more=True)
+        target = fresh_target(self.maker.settle(plan, self._work), copy, None)
+        if job.question.every_point:
+            target = replace(target, trigger_highs=trigger_highs(plan), skipped=skipped)
+        return replace(job, target=target, moment=None)
+
+    def _calm_until(self, mark: Mark) -> int:
+        regions = [choice.region for choice in self._choices(mark)]
+        return calm_until(self.plan, regions, mark, self.maker.memo)
 
     def _answer(self, mark: Mark) -> _Answer:
         """Return the answer of a mark.
@@ -332,9 +361,13 @@ class ResultCopier:
 
     @property
     def _good_until(self) -> int | None:
-        target = self._aim[0].target
+        job = self._aim[0]
+        target = job.target
         if not any(leg.schema.now_is_clock for leg in self.plan.legs):
             return None
+        if job.more and target.now is not None:
+            # A later refresh point has come.
+            return target.now + 1
         if target.now is not None and changes_always(self.plan):
             return target.now + 1
         choices = self._choices(target)
@@ -350,7 +383,7 @@ class ResultCopier:
     def _wake_at(self) -> int | None:
         """The first instant at which a row that a policy hides by NOW may enter the answer; None
         without one."""
-        if not self._permission_changes:
+        if self._aim[0].more or not self._permission_changes:
             return None
         target, plan = self._aim[0].target, self.plan
         # A hidden row may also be one that waits for its window.

@@ -26,9 +26,10 @@ from psoup.answers.replicas.view import View
 from psoup.errors import BadRequest, PermissionDenied, RowsLost
 from psoup.store import Hole, Registration
 from querystem.base_rows import base_query, combines, obstacle
+from querystem.clocks import is_apart, is_by_clock
 from querystem.identity import slides
 from querystem.query import Leg, Query
-from querystem.refresh import RefreshOn, triggers_of
+from querystem.refresh import PartKind, RefreshOn, triggers_of
 from results.region import time_region
 from results.window import UNBOUNDED, TimeWindow
 
@@ -54,6 +55,8 @@ def make_plan(view: View, question: Question, unregistered: UnregisteredIds, mem
     plan = _plan(view, question, prepared, filler)
     plan = replace(plan, losses=_losses(plan, view, question)) if view.losses.holes else plan
     _check_views(plan, question)
+    if question.every_point:
+        _check_points(plan, question)
     if question.base_rows and (plan.query.stays or not slides(plan.query)):
         if combines(plan.query):
             _check_combined(plan, view, question)
@@ -80,6 +83,26 @@ def _check_views(plan: Plan, question: Question) -> None:
             hint="ask for the answer as of the last refresh point: leave unrefreshed out",
             field="unrefreshed",
         )
+
+
+def _check_points(plan: Plan, question: Question) -> None:
+    """Raise BadRequest if the refresh points of the query can't be delivered one after the
+    other."""
+    parts, schemas = plan.query.refreshed_parts, [leg.schema for leg in plan.legs]
+    clock = is_by_clock(plan.query.moving, schemas)
+    if question.base_rows:
+        problem, hint = "base rows have no refresh points", "leave base_rows out"
+    elif not parts or parts[0].kind is not PartKind.WHOLE:
+        problem = "the query has no REFRESH, or only inside: it has no refresh points of its own"
+        hint = "write REFRESH EVERY or REFRESH ON after the query, or leave every_point out"
+    elif any(is_apart(schema, clock) for schema in schemas):
+        problem = (
+            "points of a query over streams with two kinds of NOW are not delivered one by one"
+        )
+        hint = "leave every_point out"
+    else:
+        return
+    raise BadRequest(problem, reason="NO_POINTS", field="every_point", hint=hint)
 
 
 def _base_query(plan: Plan, registration: Registration | None) -> Query:
@@ -179,7 +202,7 @@ def _plan(view: View, question: Question, prepared: PreparedQuery, filler: Polic
     )
     if question.unrefreshed or now is None:
         return plan
-    return _refreshing(plan, view, source, refreshing)
+    return _refreshing(plan, view, source, refreshing, not question.every_point)
 
 
 def _leg_plan(
@@ -211,9 +234,12 @@ def _knowledge(question: Question) -> RowsKnown:
     return RowsKnown.TODAY if question.known_today else RowsKnown.THEN
 
 
-def _refreshing(plan: Plan, view: View, source: QuerySource, policies: Sequence[RowPolicy]) -> Plan:
-    """Return the plan as of its last refresh points, as far as no file must be read to find them.
-    Rows that the policies permit refresh the answer."""
+def _refreshing(
+    plan: Plan, view: View, source: QuerySource, policies: Sequence[RowPolicy], settles: bool
+) -> Plan:
+    """Return the plan with the parts that have refresh points. If it `settles`, it is as of the
+    last of these, as far as no file must be read to find them. Rows that the policies permit
+    refresh the answer."""
     parts = plan.query.refreshed_parts
     if not parts:
         return plan
@@ -229,7 +255,8 @@ def _refreshing(plan: Plan, view: View, source: QuerySource, policies: Sequence[
         )
         for part in parts
     ]
-    return settled(replace(plan, unsettled=tuple(unsettled), crossings=_crossings(plan, view)))
+    plan = replace(plan, unsettled=tuple(unsettled), crossings=_crossings(plan, view))
+    return settled(plan) if settles else plan
 
 
 def _triggers(view: View, refresh: RefreshOn, matched: Matched, policy: RowPolicy) -> Triggers:

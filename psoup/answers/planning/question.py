@@ -68,6 +68,8 @@ class Question:
     - `base_rows`: return the rows that the query would compute its answer from.
     - `ahead`: include rows that enter the window later.
     - `changes`: the client keeps a log of changes, and wants to know which row updates which.
+    - `every_point`: the client wants the answer of each refresh point that it has missed, one after
+      the other. The plan is not settled: which point is next depends on the copy.
     - `prepared`: the query as it was prepared when it was read; None if it was not.
     """
 
@@ -82,6 +84,7 @@ class Question:
     base_rows: bool = False
     ahead: bool = False
     changes: bool = False
+    every_point: bool = False
     prepared: PreparedQuery | None = field(default=None, compare=False, repr=False)
 
     @classmethod

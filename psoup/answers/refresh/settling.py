@@ -66,7 +66,7 @@ def settled(plan: Plan, finder: PointFinder | None = None) -> Plan:
     file must be read."""
     while plan.unsettled and plan.now is not None:
         unsettled = plan.unsettled[0]
-        advanced = _Scope(plan, unsettled.part, finder).settled(unsettled)
+        advanced = RefreshScope(plan, unsettled.part, finder).settled(unsettled)
         if advanced is None:
             return plan
         plan = advanced
@@ -74,7 +74,7 @@ def settled(plan: Plan, finder: PointFinder | None = None) -> Plan:
 
 
 @dataclass(frozen=True)
-class _Scope:
+class RefreshScope:
     """A part of a plan whose legs are as of the points of the parts around it already."""
 
     plan: Plan
@@ -115,23 +115,32 @@ class _Scope:
             return self.at(None)
         if unsettled.instant is not None:
             return self._every(unsettled.instant, unsettled)
-        row = None
         if self.finder is None and (unsettled.triggers or self._needs_heartbeats):
             return None
-        if unsettled.triggers and self.finder is not None:
-            row = self._last_row(unsettled.triggers, self.finder)
-        instants = [self._last_instant(every) for every in periodic(self.part.refresh)]
+        return self.settled_at(self.last(unsettled.triggers), unsettled)
+
+    def last(self, triggers: Sequence[Triggers]) -> Point | int | None:
+        """Return the last point: that of a row, or the instant of one of REFRESH EVERY; None before
+        there is one. Needs a finder if there are triggers."""
+        row = self._last_row(triggers, self.finder) if triggers and self.finder else None
+        instants = [self.last_instant(every) for every in periodic(self.part.refresh)]
         instant = max((last for last in instants if last is not None), default=None)
         # The later of the two is the point; a row at the instant wins if its NOW is there too.
-        if instant is None or (row is not None and _when(row) >= (instant, instant)):
-            return self.at(row)
-        return self._every(instant, unsettled)
+        if instant is None or (row is not None and when(row) >= (instant, instant)):
+            return row
+        return instant
+
+    def settled_at(self, point: Point | int | None, unsettled: UnsettledPart) -> Plan | None:
+        """Return the plan with the part as of a point; None if that needs a finder."""
+        if point is None or isinstance(point, Point):
+            return self.at(point)
+        return self._every(point, unsettled)
 
     def _last_row(self, triggers: Sequence[Triggers], finder: PointFinder) -> Point | None:
         """Return the last point that a row of any trigger makes."""
         candidates = [self._by_rows(trigger, finder.matcher(trigger)) for trigger in triggers]
         points = [point for point in candidates if point is not None]
-        return max(points, key=lambda point: (_when(point), point.limits), default=None)
+        return max(points, key=order, default=None)
 
     def at(self, point: Point | None) -> Plan:
         """Return the plan with the part as of a point, or over no rows before there is one."""
@@ -186,7 +195,7 @@ class _Scope:
         whole = self.part.kind is PartKind.WHOLE
         return replace(plan, now=instant) if whole else plan
 
-    def _last_instant(self, refresh: RefreshEvery) -> int | None:
+    def last_instant(self, refresh: RefreshEvery) -> int | None:
         """Return the instant of the last point of REFRESH EVERY; None before there is one."""
         reached = self.around
         if self.plan.knowledge is not RowsKnown.TODAY and not self.by_clock:
@@ -263,10 +272,13 @@ class _Scope:
         last = newest_row(triggers, self.legs[0].limits, until, matcher)
         if last is None:
             return None
-        known: tuple[Limit, ...] = () if until is not None else (("_position", last.position),)
+        return self.point_of(last, () if until is not None else (("_position", last.position),))
+
+    def point_of(self, row: TriggerRow, known: tuple[Limit, ...]) -> Point:
+        """Return the point that a row makes, with the limits to the rows known then."""
         if self.by_clock:
-            return Point(last.stamp, known, last.stamp)
-        return Point(self._now_at(last), known, last.ts)
+            return Point(row.stamp, known, row.stamp)
+        return Point(self._now_at(row), known, row.ts)
 
     def _now_at(self, row: TriggerRow) -> int | None:
         """Return NOW of a point that a row makes: the least of its ts, of what the streams that a
@@ -285,9 +297,14 @@ class _Scope:
         return least
 
 
-def _when(point: Point) -> tuple[int, int]:
+def when(point: Point) -> tuple[int, int]:
     """Return the instant of a point and its NOW, which order points in time."""
     return point.instant, MIN_INSTANT if point.now is None else point.now
+
+
+def order(point: Point) -> tuple[tuple[int, int], tuple[Limit, ...]]:
+    """Return the key of points that rows make: of several last ones the greatest counts."""
+    return when(point), point.limits
 
 
 def _now_within(leg: LegPlan, present: int | None) -> int | None:

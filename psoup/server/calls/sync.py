@@ -43,6 +43,8 @@ from results.id_sets import from_runs
 T = TypeVar("T")
 
 MAX_ITEMS = 1000
+# Refresh points of an item that a call computes, with or without changes.
+MAX_POINTS = 1000
 # Ids a client may name in `have` and `resend`, of all items of a call: a few bytes can name many.
 MAX_IDS = 50_000_000
 # An id is in memory twice while it is compared with the rows.
@@ -103,8 +105,10 @@ class SyncCall:
         core, items = self._core, self._request.items
         await self._reach(deadline)
         state = core.follower.state
-        # Another server may just have registered what this one does not know.
-        if not all(self._acting.owns(state, item.handle) for item in items):
+        # Another server may just have registered what this one does not know. A point that was
+        # delivered is never delivered again, so it must have all rows that were known then.
+        known = all(self._acting.owns(state, item.handle) for item in items)
+        if not known or any(item.every_point for item in items):
             await core.follower.catch_up()
         # All jobs are made before the first is sent, so that they are of one moment.
         self._call.works_for(None)
@@ -177,12 +181,9 @@ class SyncCall:
             job = self._plan = None
             self.transfers[index] = transfer
             if not budget.spent:
-                with traced_child(self._call.trace, "sync_item") as attributes:
-                    async with contextlib.aclosing(transfer.parts(budget)) as parts:
-                        async for part in parts:
-                            yield part
-                    if attributes is not None:
-                        transfer.describe(attributes)
+                async with contextlib.aclosing(self._points(index, budget)) as parts:
+                    async for part in parts:
+                        yield part
             # Without this token the item would aim at a later position at the next call than those
             # sent.
             elif self._request.one_position:
@@ -190,6 +191,24 @@ class SyncCall:
         except FAMILIES as error:
             self.transfers.pop(index, None)
             yield pb.SyncPart(refused=_refused(self._core.store.id, error))
+
+    async def _points(self, index: int, budget: Budget) -> AsyncGenerator[pb.SyncPart, None]:
+        """Yield the parts of an item that was begun: of one transfer, or with `every_point` of one
+        to each refresh point, as many as a call has."""
+        for remaining in reversed(range(MAX_POINTS)):
+            transfer = self.transfers[index]
+            assert isinstance(transfer, Transfer)
+            with traced_child(self._call.trace, "sync_item") as attributes:
+                async with contextlib.aclosing(transfer.parts(budget)) as parts:
+                    async for part in parts:
+                        # A point without changes is passed over, unless the call ends with it.
+                        if not (transfer.more and transfer.quiet and remaining):
+                            yield part
+                if attributes is not None:
+                    transfer.describe(attributes)
+            if not (transfer.more and transfer.done and remaining) or budget.spent:
+                return
+            self.transfers[index] = transfer.next_point()
 
     # ---- reading the items
 
@@ -275,6 +294,7 @@ class SyncCall:
             base_rows=item.base_rows,
             ahead=True,
             changes=item.changes,
+            every_point=item.every_point,
             prepared=prepared,
         )
         return ItemRead(question, _repair(item))
@@ -349,6 +369,11 @@ def _check(request: pb.SyncRequest) -> None:
         )
     if request.encoding not in _ENCODINGS:
         raise BadRequest("an encoding this server does not know", field="encoding")
+    if request.one_position and any(item.every_point for item in request.items):
+        raise BadRequest(
+            "every_point is not for one_position: the points come one after the other",
+            field="one_position",
+        )
     if request.byte_budget < 0:
         raise BadRequest("byte_budget is negative", field="byte_budget")
 

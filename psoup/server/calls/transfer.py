@@ -31,7 +31,13 @@ from psoup.server.core import Core
 from psoup.server.permission import Acting
 from psoup.server.sharing.room import SMALL_BYTES, Hold
 from psoup.server.sharing.turns import TURN_UNITS
-from psoup.server.wire.copies import CopySubject, reason_message, removed_piece, row_part
+from psoup.server.wire.copies import (
+    CopySubject,
+    reason_message,
+    removed_piece,
+    row_part,
+    skipped_message,
+)
 from psoup.server.wire.values import columns_message, from_instant, pattern_message
 from psoup.server.wire.zones import zone_message
 from psoup.store import Position, State
@@ -126,6 +132,17 @@ class Transfer:
             self._drop()
             hold.release()
 
+    @property
+    def more(self) -> bool:
+        """Whether the client is to get later refresh points than the one of this transfer."""
+        return self.job.more
+
+    def next_point(self) -> Transfer:
+        """Return the transfer to the next refresh point, of the copy that this one makes."""
+        return replace(
+            self, job=self.job.next_point(), difference=None, done=False, quiet=False, plan=None
+        )
+
     def describe(self, attributes: dict[str, str | int]) -> None:
         """Fill in what a trace says of an item."""
         if self.difference is not None:
@@ -148,6 +165,8 @@ class Transfer:
                 (Lookback(*rows) for rows in lookback(plan)), self.call.actor
             )
         self.quiet = difference.nothing and not self.job.claim.target and self._same_now(plan)
+        # After a point that others follow, the client waits for the last one.
+        self.quiet = self.quiet and (self.more or not self.job.following)
         begin = _begin(plan, difference)
         # A client may take long to read: nothing is kept that pins rows in memory.
         self.plan = plan = plan.released()
@@ -253,6 +272,9 @@ class Transfer:
 
     def _open_at_once(self) -> tuple[Plan, _Opened] | None:
         """Find here that there is nothing new; None if there is, or if that takes a thread."""
+        if self.item.every_point:
+            self.plan = None
+            return None
         at_once = AtOnce()
         plan, self.plan = self.plan, None
         if plan is None:
@@ -342,6 +364,8 @@ class Transfer:
             digest=difference.digest,
             store_now=from_instant(self.core.follower.now),
             notes=(*plan.notes, *plan.losses) if difference.whole else plan.losses,
+            more_points=self.more,
+            skipped_points=skipped_message(target.skipped),
         )
         if target.now is not None:
             end.now.CopyFrom(from_instant(target.now))

@@ -213,10 +213,12 @@ class Watcher:
                     priority=item.priority,
                     base_rows=item.base_rows,
                     changes=item.changes,
+                    every_point=item.every_point,
                 )
             self.items[index] = _Watched(item, watched.sleeper, self._rows(item.handle))
-            # A transfer that was interrupted or resumed is behind by now, so it goes on at once.
-            if transfer.done and not transfer.resumed:
+            # A transfer that was interrupted or resumed is behind by now, so it goes on at once; so
+            # does one that refresh points follow.
+            if transfer.done and not transfer.resumed and not transfer.more:
                 self._settle(watched.sleeper, transfer)
             else:
                 self._due.add(index)

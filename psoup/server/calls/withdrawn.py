@@ -76,6 +76,7 @@ class WithdrawnTransfer:
     difference: Difference | None = None
     done: bool = False
     resumed: bool = False
+    more: bool = False
 
     @cached_property
     def _subject(self) -> CopySubject:

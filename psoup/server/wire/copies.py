@@ -30,7 +30,15 @@ from datastem.schema import Column
 from datastem.types import TIMESTAMP
 from psoup.answers import Question
 from psoup.answers.difference import CopyChunk
-from psoup.answers.difference.job import NO_DIGEST, Claim, Cursor, LegMark, Mark, WholeReason
+from psoup.answers.difference.job import (
+    NO_DIGEST,
+    Claim,
+    Cursor,
+    LegMark,
+    Mark,
+    Skipped,
+    WholeReason,
+)
 from psoup.answers.planning.policies import Permission
 from psoup.server.wire.sync_rows import sync_rows
 from psoup.store import START, Position, Store
@@ -56,11 +64,12 @@ _NEXT = struct.Struct(">q")
 # Of marks over several legs: how many rows the copy has, their salt, how many legs; then each leg.
 _LEG_COUNT = struct.Struct(">qBB")
 _LEG = struct.Struct(">qqqq")
-# Of the parts of a cursor, and of the NOWs of queries inside a query.
+# Of the parts of a cursor, of the NOWs of queries inside a query, and of what a mark says of
+# refresh points: why some were skipped, and the ids of triggers.
 _PART_COUNT = struct.Struct(">B")
 # AES-SIV takes two keys of 256 bits.
 _CIPHER_KEY_BYTES = 64
-_COPY, _TARGET, _DIGESTS, _LEGS, _NOWS, _PERMISSION = 1, 2, 4, 8, 16, 32
+_COPY, _TARGET, _DIGESTS, _LEGS, _NOWS, _PERMISSION, _POINTS = 1, 2, 4, 8, 16, 32, 64
 # In the place of the shape of a copy that is empty because its caller may not read.
 _WITHDRAWN = "withdrawn"
 # Bytes of a hash that names something.
@@ -191,6 +200,7 @@ class Tokens:
         legs = any(mark.legs != (LegMark(mark.legs[0].high),) for mark in marks)
         digests = any(mark.digest != NO_DIGEST for mark in marks)
         nows = any(mark.nows for mark in marks)
+        points = any(mark.trigger_highs or mark.skipped is not Skipped.NONE for mark in marks)
         flags = (
             (_COPY if claim.copy else 0)
             | (_TARGET if claim.target else 0)
@@ -198,6 +208,7 @@ class Tokens:
             | (_LEGS if legs else 0)
             | (_NOWS if nows else 0)
             | (_PERMISSION if subject.permission else 0)
+            | (_POINTS if points else 0)
         )
         writer = NO_MARK
         if claim.position is not None:
@@ -206,6 +217,7 @@ class Tokens:
         content += subject.permission_mark
         for mark in marks:
             content += _pack(mark, digests, legs) + (_pack_nows(mark.nows) if nows else b"")
+            content += _pack_numbers((mark.skipped.value, *mark.trigger_highs)) if points else b""
         if claim.target is not None:
             content += _pack_cursor(claim.cursor, legs)
         # The open head and the binding are authenticated with it: neither can be exchanged.
@@ -274,14 +286,18 @@ def _pack_leg(leg: LegMark) -> bytes:
 
 def _pack_nows(nows: Sequence[int | None]) -> bytes:
     coded = [SINCE_EVER if now is None else now for now in nows]
-    return _PART_COUNT.pack(len(coded)) + b"".join(map(_NEXT.pack, coded))
+    return _pack_numbers(coded)
+
+
+def _pack_numbers(numbers: Sequence[int]) -> bytes:
+    return _PART_COUNT.pack(len(numbers)) + b"".join(map(_NEXT.pack, numbers))
 
 
 def _pack_cursor(cursor: Cursor, legs: bool) -> bytes:
     content = _NEXT.pack(cursor.next_id)
     if not legs:
         return content
-    return content + _PART_COUNT.pack(len(cursor.parts)) + b"".join(map(_NEXT.pack, cursor.parts))
+    return content + _pack_numbers(cursor.parts)
 
 
 class _TokenReader:
@@ -299,9 +315,13 @@ class _TokenReader:
 
     def _whole_mark(self) -> Mark:
         mark = self._mark()
-        if not self._flags & _NOWS:
+        if self._flags & _NOWS:
+            nows = tuple(_unless(now, SINCE_EVER) for now in self._numbers())
+            mark = replace(mark, nows=nows)
+        if not self._flags & _POINTS:
             return mark
-        return replace(mark, nows=tuple(_unless(now, SINCE_EVER) for now in self._numbers()))
+        skipped, *highs = self._numbers()
+        return replace(mark, trigger_highs=tuple(highs), skipped=Skipped(skipped))
 
     def _mark(self) -> Mark:
         form = _MARK if self._flags & _DIGESTS else _PLAIN_MARK
@@ -354,6 +374,12 @@ def reason_message(reason: WholeReason) -> pb.SyncReason:
     if reason is WholeReason.NONE:
         return pb.SYNC_REASON_UNSPECIFIED
     return cast(pb.SyncReason, pb.SyncReason.Value(f"SYNC_REASON_{reason.name}"))
+
+
+def skipped_message(skipped: Skipped) -> pb.SkippedPoints:
+    if skipped is Skipped.NONE:
+        return pb.SKIPPED_POINTS_UNSPECIFIED
+    return cast(pb.SkippedPoints, pb.SkippedPoints.Value(f"SKIPPED_POINTS_{skipped.name}"))
 
 
 def row_part(chunk: CopyChunk, columns: Sequence[Column], encoding: int) -> pb.SyncPart:

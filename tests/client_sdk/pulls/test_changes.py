@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,35 @@ def test_each_pull_appends_what_changed(place: Place, pull: Pull) -> None:
     assert lines[0]["_at"] <= lines[1]["_at"]
     if "_old" in lines[1]:
         assert lines[1]["_old"] == {"room": "a", "temp": 99.0}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_pull_appends_every_refresh_point(place: Place, form: str) -> None:
+    place.client.define(
+        "CREATE STREAM steps (n BIGINT, at TIMESTAMP) ORDERED BY at RETAIN 10 SECONDS"
+    )
+    sql = "SELECT count(*) AS temp FROM steps RANGE 4 SECONDS REFRESH EVERY 2 SECONDS"
+    to = place.folder / f"changes.{form}"
+    pull = place.pull("steps.csv", sql=sql, changes_to=to, every_point=True)
+    begin = datetime(2026, 11, 16, 9, tzinfo=UTC)
+
+    def step(*seconds: int) -> None:
+        for second in seconds:
+            at = begin + timedelta(seconds=second)
+            place.client.publish("steps", [{"n": second, "at": at}])
+
+    step(0)
+    assert pull_once(place.client, pull).changes == 0
+    step(1, 2, 5, 8)
+    assert pull_once(place.client, pull).changes == 4
+    assert tags(pull) == [("u", 3), ("u", 2), ("u", 1), ("u", 2)]
+    step(30, 50)
+    pull_once(place.client, pull)
+    assert tags(pull)[4:] == [("skip", None), ("u", 0), ("u", 1)]
+    skipped = appended(pull)[4]
+    assert skipped["_why"] == "retention"
+    with pytest.raises(BadPull, match="every_point"):
+        replace(pull, changes_to=None)
 
 
 def test_a_batch_that_was_appended_and_not_left(

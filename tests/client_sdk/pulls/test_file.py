@@ -34,6 +34,7 @@ parameters."fee:decimal" = "12.50"
 window = "RANGE 1 HOUR"
 to = "out/dear.parquet"
 changes_to = "out/changes.jsonl"
+every_point = true
 priority = 3
 on_change = "echo $PSOUP_ROWS"
 on_change_must_succeed = true
@@ -85,6 +86,7 @@ def test_everything_a_file_can_say(tmp_path: Path) -> None:
         state=tmp_path / "pulls.toml.psoup",
         schedule=quarter,
         changes_to=tmp_path / "out/changes.jsonl",
+        every_point=True,
         hook=Hook("echo $PSOUP_ROWS", timedelta(minutes=1), True, tmp_path),
         store=store,
     )
