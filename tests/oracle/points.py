@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datastem.schema import StreamSchema
-from querystem.query import Query
+from querystem.query import Leg, Query
 from querystem.refresh import RefreshEvery, periodic
 from results.window import TimeWindow
 from tests.oracle.answers import naive_answer
@@ -107,10 +107,10 @@ class PointWalk:
         )
 
 
-def begin_of(query: Query, schema: StreamSchema, now: int) -> int | None:
-    """Return the least ts, or in a keyed stream the least end, that the answer at NOW depends on;
-    None for any."""
-    window = query.leg.window
+def begin_of(leg: Leg, schema: StreamSchema, now: int) -> int | None:
+    """Return the least ts, or in a keyed stream the least end, that a leg at NOW depends on; None
+    for any."""
+    window = leg.window
     if not isinstance(window, TimeWindow):
         return now + 1 if schema.key else None
     return window.present(now) + 1 if schema.key else window.at(now)[0]

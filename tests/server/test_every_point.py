@@ -296,7 +296,7 @@ class World:
             if point == arrival and (last is None or place == last - 1):
                 client.passed = place + 1
                 return
-            if place + 1 == last:
+            if last is not None and point.now == points[-1].now:
                 # Of the last point the retention of today counts.
                 break
             if point.answer != client.answer:
@@ -319,16 +319,16 @@ class World:
             client.passed = last
 
     def _was_unwhole(self, client: Away, point: PassedPoint) -> None:
+        """Assert that a leg of the point reached behind what its stream retains."""
         query = client.walk.query
-        retained = [SCHEMAS[leg.stream] for leg in query.legs if SCHEMAS[leg.stream].retain]
-        lost_rows = [SCHEMAS[trigger.stream] for trigger in query.triggers]
-        if any(schema.retain for schema in lost_rows):
+        retained = [leg for leg in query.legs if SCHEMAS[leg.stream].retain]
+        if any(SCHEMAS[trigger.stream].retain for trigger in query.triggers):
             return
-        assert retained and point.now is not None
-        (schema,) = retained
+        (leg,), schema = retained, SCHEMAS[retained[0].stream]
+        assert point.now is not None
         reached = [event.reached for event in self.events if event.stream == schema.name]
         present = self.clock if schema.now_is_clock else max(reached)
-        begin = begin_of(query, schema, point.now)
+        begin = begin_of(leg, schema, point.now)
         assert begin is None or begin < present - schema.retain + 1, (client.sql, point)
 
 
