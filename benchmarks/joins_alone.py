@@ -20,7 +20,7 @@ from benchmarks.timing import least_cpu
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, Type, decimal_type
 from querystem.expressions import Call, ColumnRef, Expression, Op
 from querystem.join import join
-from querystem.query import item_column
+from querystem.sources import item_column
 
 _MOST_PAIRS = 50_000_000
 _DECIMAL = decimal_type(20, 2)

@@ -26,16 +26,13 @@ from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.identity import slides
 from querystem.join import JoinRoom
 from querystem.join.factors import items_of, join_factors
-from querystem.query import (
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query, Source
+from querystem.sources import (
     From,
-    Item,
     LeftJoin,
-    Leg,
-    Output,
-    Query,
     SetOperation,
     SetOperator,
-    Source,
     SubQuery,
     SubQueryKind,
     item_column,

@@ -35,10 +35,12 @@ from querystem.expressions import (
 from querystem.join.factors import items_of
 from querystem.language.normal_form.normal import call, sort_key
 from querystem.language.normal_form.rewrite import all_of, as_item, conjuncts, moved
+from querystem.legs import Leg
 from querystem.links import LegEdge, Link, edge_of, links_of
 from querystem.operators import leg_labels
-from querystem.query import From, LeftJoin, Leg, Query, item_column
+from querystem.query import Query
 from querystem.reach import reach_of
+from querystem.sources import From, LeftJoin, item_column
 
 # The spans of composites that equalities connect; None leaves out nothing. 27 hours and 32 days are
 # for days and months of time zones, which may be three hours longer than others.

@@ -12,18 +12,10 @@ from datastem.equality import canonical
 from querystem.evaluate import kept_rows, project
 from querystem.expressions import TRUE, uses_now
 from querystem.grouping import key_name
+from querystem.legs import Leg
 from querystem.ordering import sort_keys
-from querystem.query import (
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Query,
-    SetOperation,
-    SetOperator,
-    Source,
-    part_names,
-)
+from querystem.query import Item, Query, Source
+from querystem.sources import From, LeftJoin, SetOperation, SetOperator, part_names
 from querystem.visibility import visibility_of
 from results.checksum import key_ids
 from results.window import TimeWindow

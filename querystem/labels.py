@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Call, ColumnRef, Expression
+from querystem.legs import Leg
 from querystem.patterns import Schemas
-from querystem.query import Leg
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 from results.window import CountWindow, Window
 

@@ -24,19 +24,10 @@ from querystem.language.normal_form.texts import (
     window_text,
 )
 from querystem.language.tokens.names import write_name
+from querystem.legs import Leg
 from querystem.patterns import Pattern, Schemas, pattern_of, source_pattern
-from querystem.query import (
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Query,
-    SetOperation,
-    SortKey,
-    Source,
-    SubQuery,
-    subquery_column,
-)
+from querystem.query import Item, Query, SortKey, Source
+from querystem.sources import From, LeftJoin, SetOperation, SubQuery, subquery_column
 
 # The name of an operator that looks up rows of a keyed stream as of other rows.
 LOOK_UP = "look up"

@@ -24,7 +24,8 @@ from datastem.equality import canonical
 from datastem.types import BIGINT, TIMESTAMP, Kind, Type
 from querystem.grouping import key_name
 from querystem.kernel import values_of
-from querystem.query import Query, SortKey, part_names
+from querystem.query import Query, SortKey
+from querystem.sources import part_names
 from results.row_order import number_order
 
 Ranker = Callable[[Int64s], Int64s]

@@ -7,18 +7,9 @@ from collections.abc import Callable
 
 from datastem.schema import StreamSchema
 from querystem.expressions import TRUE, ColumnRef, Expression, factors_of, uses_now
-from querystem.query import (
-    AsOf,
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Query,
-    SetOperation,
-    SetOperator,
-    Source,
-    subquery_column,
-)
+from querystem.legs import AsOf, Leg
+from querystem.query import Item, Query, Source
+from querystem.sources import From, LeftJoin, SetOperation, SetOperator, subquery_column
 from querystem.visibility import visibility_of
 from results.window import TimeWindow, Window
 

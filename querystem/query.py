@@ -16,29 +16,24 @@ only the columns `key_name(n)` and `aggregate_name(n)`.
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from datastem.schema import Column, StreamSchema
-from datastem.types import BOOLEAN, Type
+from datastem.schema import Column
 from querystem.expressions import (
     TRUE,
-    Call,
     ColumnRef,
     Expression,
-    Op,
     at_instant,
     columns_of,
-    factors_of,
-    predicate_key,
     uses_now,
     weight_of,
 )
 from querystem.grouping import Function, Grouping, grouping_to_json
+from querystem.legs import Leg
 from querystem.refresh import (
     PartKind,
     Refresh,
@@ -47,8 +42,8 @@ from querystem.refresh import (
     periodic,
     triggers_of,
 )
-from querystem.validity import ValidWindow
-from results.window import UNBOUNDED, TimeWindow, Window, depends_on_now
+from querystem.sources import From, LeftJoin, SetOperation, SetOperator
+from results.window import Window, depends_on_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,220 +57,6 @@ class SortKey:
     expression: Expression
     descending: bool
     nulls_first: bool
-
-
-# ---- sources
-
-
-@dataclass(frozen=True)
-class AsOf:
-    """The instant, and the key, that a row of a keyed stream is looked up by, for each combination
-    of the items before: the row that was current then.
-
-    `keys` are the values of the stream's KEY, in its order. With `row`, the row id of a row of
-    `stream`, only what was known at that row's position counts.
-    """
-
-    instant: Expression
-    keys: tuple[Expression, ...]
-    row: Expression | None = None
-    stream: str = ""
-
-
-@dataclass(frozen=True)
-class Leg:
-    """A reference to a stream: the rows that its window holds and for which `where` is true.
-
-    A leg that `has_own_window` keeps it when a caller brings another window. A leg with `as_of` has
-    no window: its rows are looked up one by one. With `refresh` the rows change at
-    refresh points of the leg only. A leg that stands for a `view` shows the rows of the view: a
-    window that a caller brings bounds the ts of those, and chooses in no other way. `moment` is the
-    part of the condition that depends on NOW. Over a stream with validities, `valid` is the window
-    over those, and `window` is UNBOUNDED.
-    """
-
-    stream: str
-    where: Expression
-    window: Window
-    has_own_window: bool = False
-    as_of: AsOf | None = None
-    refresh: Refresh | None = None
-    view: str = ""
-    moment: Expression = TRUE
-    valid: ValidWindow | None = None
-
-    @cached_property
-    def when(self) -> Expression:
-        """The condition on NOW: `moment`, and that of the window over validities. It is no part of
-        the predicate, and is applied to matching rows at the NOW of the leg."""
-        if self.valid is None:
-            return self.moment
-        both = *self.valid.conditions, *factors_of(self.moment)
-        return both[0] if len(both) == 1 else Call(Op.AND, both, BOOLEAN) if both else TRUE
-
-    @property
-    def written_window(self) -> Window:
-        """The window as it is written."""
-        return self.window if self.valid is None else self.valid.window
-
-    def with_window(self, window: Window) -> Leg:
-        """Return the leg with another window, over validities if it has one over those."""
-        if self.valid is None:
-            return replace(self, window=window)
-        assert isinstance(window, TimeWindow), "other windows over validities are refused"
-        return replace(self, valid=replace(self.valid, window=window))
-
-    @cached_property
-    def predicate_key(self) -> str:
-        """The normal form of the predicate as text: equal for equal predicates over one stream."""
-        return predicate_key(self.where)
-
-
-def over_validities(leg: Leg, schema: StreamSchema) -> Leg:
-    """Return a leg whose window is as it is written, over the validities of its stream's rows if
-    they have any."""
-    validity, window = schema.validity, leg.window
-    if validity is None or leg.as_of is not None:
-        return leg
-    assert isinstance(window, TimeWindow), "other windows over validities are refused"
-    valid = ValidWindow(validity.starts, validity.ends, window, validity.retain)
-    return replace(leg, window=UNBOUNDED, valid=valid)
-
-
-@dataclass(frozen=True)
-class From:
-    """All combinations of a row of each item for which `on` is true, and then `where`.
-
-    A combination has the greatest ts of its rows. It is named by the row ids of the legs in it, in
-    their order, which is also its place among combinations of one ts. Without items there is one
-    combination, which has no ts. Queries inside expressions give it further columns, named by
-    `subquery_column`, which `where` may use. Conditions that depend on NOW stand in `where`, so
-    that `on` is the same at every NOW.
-    """
-
-    items: tuple[Item, ...]
-    on: Expression = TRUE
-    subqueries: tuple[SubQuery, ...] = ()
-    where: Expression = TRUE
-
-
-@dataclass(frozen=True)
-class LeftJoin:
-    """All combinations of `left` with a row of `right` for which `on` is true. A combination of
-    `left` without such a row is there once, with NULLs in the place of `right`.
-
-    `on` and the clauses above name `left` as item 0, whose columns have names already, and `right`
-    as item 1.
-    """
-
-    left: From
-    right: Item
-    on: Expression
-
-
-class SetOperator(enum.Enum):
-    """A set operation. UNION_ALL takes two queries or more, the others two."""
-
-    UNION_ALL = "union all"
-    UNION = "union"
-    INTERSECT_ALL = "intersect all"
-    INTERSECT = "intersect"
-    EXCEPT_ALL = "except all"
-    EXCEPT = "except"
-
-
-@dataclass(frozen=True)
-class SetOperation:
-    """The rows of several queries together. The queries have equally many outputs, each of one
-    type; the first query names them. `view` is the name of the view that it is, if any."""
-
-    operator: SetOperator
-    queries: tuple[Query, ...]
-    view: str = ""
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.queries[0].columns
-
-
-class SubQueryKind(enum.Enum):
-    """The value that a query inside an expression has."""
-
-    SCALAR = "scalar"  # the first output of its row; without one NULL, or what no rows aggregate to
-    EXISTS = "exists"  # whether it has a row
-    ANY = "any"  # whether `operand op` its first output is true for any row; three-valued
-
-
-@dataclass(frozen=True)
-class SubQuery:
-    """A query inside an expression: a value for each combination of the From it stands in.
-
-    Only rows for which `on` is true count. `on` names the From as item 0, whose columns have names
-    already, and the query as item 1. `operand` and `op` are those of ANY. With a `grouping`, which
-    has no keys, a scalar query is its aggregates over the rows that go with a combination: `value`
-    is an expression over them, and their arguments name columns as `on` does.
-    """
-
-    kind: SubQueryKind
-    query: Query
-    on: Expression = TRUE
-    operand: Expression | None = None
-    op: Op | None = None
-    grouping: Grouping | None = None
-    value: Expression | None = None
-
-    def mapped(self, change: Callable[[Expression], Expression]) -> SubQuery:
-        """Return this with the expressions beside the query, and its clauses, changed."""
-        return replace(
-            self,
-            query=self.query.mapped(change),
-            on=change(self.on),
-            operand=None if self.operand is None else change(self.operand),
-            grouping=None if self.grouping is None else self.grouping.mapped(change),
-            value=None if self.value is None else change(self.value),
-        )
-
-    @property
-    def expressions(self) -> Iterator[Expression]:
-        """The expressions beside the query."""
-        yield self.on
-        yield from filter(None, (self.operand, self.value))
-        if self.grouping is not None:
-            yield from self.grouping.expressions
-
-    @property
-    def type(self) -> Type:
-        if self.value is not None:
-            return self.value.type
-        first = self.query.outputs[0].expression.type
-        return first if self.kind is SubQueryKind.SCALAR else BOOLEAN
-
-
-def item_column(number: int, name: str) -> str:
-    """Return the name of a column of an item of FROM; no stream can declare such a name."""
-    return f"{number}.{name}"
-
-
-def part_name(number: int) -> str:
-    """Return the column with the row ids of a leg in combinations; no stream can declare such a
-    name."""
-    return f"{_PART}{number}"
-
-
-def part_names(names: Sequence[str]) -> list[str]:
-    """Return the columns with row ids of legs among some columns, in their order."""
-    return [name for name in names if name.startswith(_PART)]
-
-
-_PART = "$part"
-
-
-def subquery_column(number: int) -> str:
-    """Return the name of the value of a query inside an expression."""
-    return f"$query{number}"
-
-
-# ---- the query
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,10 @@ from typing import Any
 
 from querystem.expressions import TRUE, Op, from_json, to_json
 from querystem.grouping import grouping_from_json, grouping_to_json
-from querystem.query import (
-    AsOf,
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Output,
-    Query,
-    SetOperation,
-    SetOperator,
-    SortKey,
-    Source,
-    SubQuery,
-    SubQueryKind,
-)
+from querystem.legs import AsOf, Leg
+from querystem.query import Item, Output, Query, SortKey, Source
 from querystem.refresh import Refresh, RefreshEvery, refresh_from_json, refresh_to_json
+from querystem.sources import From, LeftJoin, SetOperation, SetOperator, SubQuery, SubQueryKind
 from querystem.validity import ValidWindow
 from results.window import TimeWindow, window_from_json, window_to_json
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from datastem.zones import ZoneRules, Zones, unpacked
 from querystem.expressions import Zone, to_json
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.query_json import query_form, read_form
 from results.window import CalendarBound, TimeWindow, Window, with_rules
 

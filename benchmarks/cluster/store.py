@@ -22,7 +22,8 @@ from psoup.store import Store
 from psoup.store.log.events import MANY, RegisterMany
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op, predicate_key
 from querystem.language.normal_form.normal import normal
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.query_json import query_to_json
 from results.window import UNBOUNDED
 from tests.support.engine.author import Author

@@ -22,7 +22,7 @@ from datastem.blocks import BLOCK_BITS
 from psoup.engine.steps import pieces
 from querystem.index import QueryStem
 from querystem.join import join
-from querystem.query import item_column
+from querystem.sources import item_column
 
 STRATEGIES = ("NoMat", "joined at invoke", "PSoup-P", "PSoup-C")
 # More than the longest window: what is kept is kept for any.

@@ -16,7 +16,7 @@ from benchmarks.paper.workload import COLUMNS, TOP, Array, Factor, Random, const
 from querystem.expressions import Expression
 from querystem.language import CreateStream, bind_query, parse_statement
 from querystem.language.normal_form.rewrite import all_of, as_item
-from querystem.query import From, item_column
+from querystem.sources import From, item_column
 
 TABLES = ("r", "s")
 

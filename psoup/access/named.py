@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from psoup.store import Registration, State
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+from querystem.legs import Leg
+from querystem.query import Item, Query, Source
 from querystem.refresh import Refresh, triggers_of
+from querystem.sources import From, LeftJoin, SetOperation
 
 
 @dataclass(frozen=True, slots=True)

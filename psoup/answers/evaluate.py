@@ -39,7 +39,9 @@ from querystem.evaluate import answer_of, arrange, rows_or_groups
 from querystem.expressions import uses_now
 from querystem.grouping import Grouping
 from querystem.join import JoinRoom
-from querystem.query import From, Leg, Query, has_joins
+from querystem.legs import Leg
+from querystem.query import Query, has_joins
+from querystem.sources import From
 from results.window import CountWindow
 
 # The greatest weight of a query that is answered on the event loop: as a rule it takes well under a

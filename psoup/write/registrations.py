@@ -33,8 +33,9 @@ from psoup.write.draft import HEADER_BYTES, Chain, CommitDraft, Stale, check_bou
 from psoup.write.ids import PredicateIds
 from psoup.write.quotas import check_objects
 from querystem.composites import ComposedStream, Composition, compose
+from querystem.legs import Leg
 from querystem.pace import spending
-from querystem.query import Leg, Query
+from querystem.query import Query
 from querystem.query_json import query_form
 from querystem.refresh import RefreshOn
 from querystem.zones import is_outdated

@@ -35,19 +35,10 @@ from querystem.expressions import TRUE, Expression, at_instant, columns_of
 from querystem.identity import parts_of, row_ids
 from querystem.join import JoinRoom, JoinStep, join, semi_join, without_items
 from querystem.kernel import matches
-from querystem.query import (
-    AsOf,
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Query,
-    SetOperation,
-    SubQuery,
-    part_name,
-    subquery_column,
-)
+from querystem.legs import AsOf, Leg
+from querystem.query import Item, Query
 from querystem.refresh import PartKind
+from querystem.sources import From, LeftJoin, SetOperation, SubQuery, part_name, subquery_column
 from results.masking import masked
 
 # The rows of a leg; or all versions of them, if they are looked up.

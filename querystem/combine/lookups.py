@@ -12,7 +12,7 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from querystem.combine.rows import ItemRows
 from querystem.kernel import values_of
-from querystem.query import AsOf
+from querystem.legs import AsOf
 
 
 class Versions(Protocol):

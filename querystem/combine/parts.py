@@ -9,16 +9,9 @@ import numpy as np
 
 from datastem.arrays import Int64s
 from querystem.identity import slides
-from querystem.query import (
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Query,
-    SetOperation,
-    SetOperator,
-    Source,
-)
+from querystem.legs import Leg
+from querystem.query import Item, Query, Source
+from querystem.sources import From, LeftJoin, SetOperation, SetOperator
 
 # Pairs of a part that holds a branch number, and the number of a branch.
 Branches = tuple[tuple[int, int], ...]

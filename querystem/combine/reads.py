@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from querystem.expressions import Expression, columns_of
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, item_column
+from querystem.legs import Leg
+from querystem.query import Item, Query
+from querystem.sources import From, LeftJoin, SetOperation, item_column
 
 _MOMENT = frozenset({"ts", "row_id"})
 

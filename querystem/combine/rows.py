@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from datastem.arrays import Int64s, Mask
 from datastem.instants import FOR_EVER, SINCE_EVER
-from querystem.query import item_column
+from querystem.sources import item_column
 from results.region import time_region
 from results.row_order import number_order, one_number
 from results.window import CountWindow, TimeWindow, Window

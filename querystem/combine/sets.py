@@ -12,7 +12,7 @@ from datastem.equality import canonical, codes
 from datastem.instants import SINCE_EVER
 from datastem.schema import Column
 from querystem.combine.rows import ItemRows
-from querystem.query import SetOperation, SetOperator
+from querystem.sources import SetOperation, SetOperator
 from results.checksum import key_ids
 from results.masking import masked
 

@@ -22,7 +22,7 @@ from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op, referen
 from querystem.grouping import Grouping, key_name
 from querystem.kernel import values_of
 from querystem.ordering import ascending, descending, leaders
-from querystem.query import SubQuery, SubQueryKind, item_column
+from querystem.sources import SubQuery, SubQueryKind, item_column
 
 
 class TwoSided(Protocol):

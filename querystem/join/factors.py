@@ -72,7 +72,7 @@ def items_of(expression: Expression) -> frozenset[int]:
 
 
 def item_of(column: str) -> int:
-    """Return the item's number in a name that `querystem.query.item_column` has made."""
+    """Return the item's number in a name that `querystem.sources.item_column` has made."""
     return int(column.partition(".")[0])
 
 

@@ -73,7 +73,7 @@ def join(
 ) -> Joined:
     """Return all combinations of a row of each item for which `on` is true.
 
-    The columns of item n, and `on`, are named as `querystem.query.item_column` writes them. Raise
+    The columns of item n, and `on`, are named as `querystem.sources.item_column` writes them. Raise
     TooManyPairs if all steps together would look at more than `most_pairs`, before the step that
     would; TooManyBytes if there is no `room` for the pairs that stay.
     """

@@ -15,8 +15,10 @@ from datastem.instants import SECOND, to_micros
 from datastem.types import TIMESTAMP
 from querystem.expressions import TRUE, ColumnRef
 from querystem.language import bind_query
-from querystem.query import From, Leg, Output, Query, SetOperation, SetOperator, item_column
+from querystem.legs import Leg
+from querystem.query import Output, Query
 from querystem.refresh import RefreshEvery, RefreshOn
+from querystem.sources import From, SetOperation, SetOperator, item_column
 from results.window import UNBOUNDED
 from tests.support.answers.copies import TreeCopy
 from tests.support.answers.refreshing import RefreshMaker, RefreshWorld, fresh_query, streams_of

@@ -18,7 +18,9 @@ from psoup.store import Store
 from psoup.write.registrations import Prepared, RegisterAll
 from psoup.write.streams import Drop
 from querystem.expressions import Call, ColumnRef, Literal, Op
-from querystem.query import From, Leg, Output, Query, item_column
+from querystem.legs import Leg
+from querystem.query import Output, Query
+from querystem.sources import From, item_column
 from results.window import UNBOUNDED
 from tests.answers.test_without_server import NOW, define, fill, running
 

@@ -10,7 +10,9 @@ from psoup.engine.settings import EngineSettings
 from psoup.store import Registration, Store
 from psoup.write.draft import CommitDraft, Moment, RecentBatches
 from psoup.write.registrations import Prepared, RegisterAll
-from querystem.query import From, Leg, Output, Query
+from querystem.legs import Leg
+from querystem.query import Output, Query
+from querystem.sources import From
 from results.window import UNBOUNDED
 from tests.support.engine.author import OTHER, READINGS, Author, above, readings, sensor_is
 from tests.support.engine.pump import Pump

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from datastem.schema import StreamSchema
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+from querystem.legs import Leg
+from querystem.query import Item, Query, Source
+from querystem.sources import From, LeftJoin, SetOperation
 from results.window import CountWindow, RowWindow, TimeWindow, Window
 from tests.oracle.windows import Shown, everything
 

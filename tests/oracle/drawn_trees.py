@@ -13,7 +13,9 @@ from hypothesis.strategies import DrawFn
 from datastem.schema import StreamSchema
 from datastem.types import BOOLEAN, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op
-from querystem.query import Leg, Output, item_column
+from querystem.legs import Leg
+from querystem.query import Output
+from querystem.sources import item_column
 from results.window import UNBOUNDED
 from tests.oracle.clocks import Known
 from tests.oracle.comparing import Values

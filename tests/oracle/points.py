@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from datastem.schema import StreamSchema
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.refresh import RefreshEvery, periodic
 from results.window import TimeWindow
 from tests.oracle.answers import naive_answer

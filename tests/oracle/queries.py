@@ -11,7 +11,8 @@ from datastem.schema import StreamSchema
 from datastem.types import BIGINT, DOUBLE, DURATION, TEXT, Kind, Type, decimal_type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
-from querystem.query import Leg, Output, Query, SortKey
+from querystem.legs import Leg
+from querystem.query import Output, Query, SortKey
 from results.window import Bound, CountWindow, RowWindow, TimeWindow, Window
 from tests.oracle.expressions import conditions, expressions
 from tests.oracle.strategies import Row, nullable

@@ -13,8 +13,10 @@ from typing import TypeAlias
 
 from datastem.schema import StreamSchema
 from querystem.expressions import Scalar
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+from querystem.legs import Leg
+from querystem.query import Item, Query, Source
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
+from querystem.sources import From, LeftJoin, SetOperation
 from tests.oracle.clocks import Clocks, Known, clocks, references
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.refresh import Event

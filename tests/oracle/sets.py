@@ -9,7 +9,7 @@ from typing import Any
 from datastem.types import BOOLEAN
 from querystem.expressions import Call, ColumnRef, Scalar
 from querystem.grouping import Grouping, aggregate_name
-from querystem.query import SetOperator, SubQuery, SubQueryKind, item_column
+from querystem.sources import SetOperator, SubQuery, SubQueryKind, item_column
 from tests.oracle.evaluator import evaluate_row
 from tests.oracle.grouping import identity, naive_aggregate
 

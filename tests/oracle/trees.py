@@ -9,16 +9,13 @@ from typing import Any, Protocol
 
 from datastem.instants import to_micros
 from querystem.expressions import Call, ColumnRef, Expression, Op, Scalar, columns_of
-from querystem.query import (
-    AsOf,
+from querystem.legs import AsOf, Leg
+from querystem.query import Item, Query, Source
+from querystem.sources import (
     From,
-    Item,
     LeftJoin,
-    Leg,
-    Query,
     SetOperation,
     SetOperator,
-    Source,
     item_column,
     subquery_column,
 )

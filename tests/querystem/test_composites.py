@@ -22,8 +22,10 @@ from querystem.join.factors import items_of
 from querystem.kernel import matches
 from querystem.language import bind_query
 from querystem.language.normal_form.rewrite import all_of, as_item, conjuncts, moved
-from querystem.query import From, Leg, Query, item_column
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.reach import reach_of
+from querystem.sources import From, item_column
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 from tests.oracle.several.chance import Seeded
 from tests.oracle.several.linked_joins import written_linked_join

@@ -21,8 +21,9 @@ from querystem.evaluate import answer_of
 from querystem.join import TooManyPairs
 from querystem.kernel import matches
 from querystem.language import bind_query
-from querystem.query import From, Query
+from querystem.query import Query
 from querystem.query_json import query_from_json, query_to_json
+from querystem.sources import From
 
 _NAMES = ("a", "b", "c", "d", "e")
 STREAMS = {

@@ -14,8 +14,9 @@ from querystem.base_rows import base_query
 from querystem.evaluate import arrange, matching_rows, rows_in_window, rows_or_groups
 from querystem.expressions import TRUE
 from querystem.identity import identified, slides
+from querystem.legs import Leg
 from querystem.patterns import Pattern, pattern_of
-from querystem.query import Leg, Query
+from querystem.query import Query
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow
 from tests.oracle.queries import queries, timelines
 from tests.oracle.strategies import schemas, to_batch

@@ -10,17 +10,14 @@ from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN, DOUBLE, TEXT, TIMESTAMP
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
+from querystem.legs import AsOf, Leg
 from querystem.operators import Operator, operators_of
-from querystem.query import (
-    AsOf,
+from querystem.query import Output, Query, SortKey
+from querystem.sources import (
     From,
     LeftJoin,
-    Leg,
-    Output,
-    Query,
     SetOperation,
     SetOperator,
-    SortKey,
     SubQuery,
     SubQueryKind,
     subquery_column,

@@ -30,7 +30,8 @@ from querystem.evaluate import answer_at
 from querystem.expressions import TRUE, ColumnRef, Expression
 from querystem.grouping import Aggregate, Function
 from querystem.language import bind_query
-from querystem.query import Leg, Output, Query
+from querystem.legs import Leg
+from querystem.query import Output, Query
 from results.window import UNBOUNDED, CountWindow
 from tests.oracle.comparing import difference
 from tests.oracle.queries import LAST_TS, queries, timelines, windows_of

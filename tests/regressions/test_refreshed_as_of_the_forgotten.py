@@ -13,8 +13,10 @@ import pytest
 from datastem.instants import SECOND
 from datastem.types import BIGINT
 from querystem.expressions import TRUE, ColumnRef
-from querystem.query import From, Item, Leg, Output, Query, SetOperation, SetOperator, item_column
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query
 from querystem.refresh import RefreshEvery
+from querystem.sources import From, SetOperation, SetOperator, item_column
 from results.window import UNBOUNDED
 from tests.support.answers.refreshing import RefreshWorld
 from tests.support.answers.trees import START

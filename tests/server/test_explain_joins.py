@@ -10,7 +10,9 @@ from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
-from querystem.query import From, Leg, Output, Query, SetOperation, SetOperator
+from querystem.legs import Leg
+from querystem.query import Output, Query
+from querystem.sources import From, SetOperation, SetOperator
 from results.window import UNBOUNDED
 from tests.server.test_epochs import define, rows, running, send
 from tests.support.server.callers import new_call

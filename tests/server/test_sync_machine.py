@@ -13,7 +13,7 @@ from psoup.server.calls.register import register
 from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
-from querystem.query import Leg
+from querystem.legs import Leg
 from tests.oracle.copy import Copy, Values, runs_of
 from tests.support.server.callers import new_call
 from tests.support.server.sync_world import Asked, Question, World, machine_settings, questions

@@ -10,7 +10,9 @@ import pytest
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, TIMESTAMP
 from querystem.expressions import TRUE, ColumnRef
-from querystem.query import From, Item, Leg, Output, Query, SetOperation, SetOperator, item_column
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query
+from querystem.sources import From, SetOperation, SetOperator, item_column
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 from tests.oracle.clocks import Known, MixedClocks
 from tests.oracle.trees import World

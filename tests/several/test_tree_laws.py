@@ -14,12 +14,11 @@ from hypothesis.strategies import DrawFn
 from datastem.schema import Column, StreamSchema
 from datastem.types import BIGINT, BOOLEAN
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
-from querystem.query import (
+from querystem.legs import Leg
+from querystem.query import Output, Query
+from querystem.sources import (
     From,
     LeftJoin,
-    Leg,
-    Output,
-    Query,
     SetOperation,
     SetOperator,
     SubQuery,

@@ -12,7 +12,9 @@ from hypothesis.strategies import DrawFn
 
 from datastem.types import BOOLEAN
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op
-from querystem.query import From, Leg, Output, Query, SetOperation, SetOperator, item_column
+from querystem.legs import Leg
+from querystem.query import Output, Query
+from querystem.sources import From, SetOperation, SetOperator, item_column
 from tests.oracle.clocks import Known
 from tests.oracle.comparing import Values, difference
 from tests.oracle.drawn_trees import (

@@ -12,7 +12,8 @@ import pyarrow as pa
 from datastem.arrays import Int64s
 from querystem.combine import Combining, LegInput, leg_reads
 from querystem.evaluate import answer_of, matching_rows, rows_in_window
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from tests.oracle.clocks import Clocks, Known
 from tests.oracle.comparing import Values
 from tests.oracle.keyed import Keyed

@@ -31,7 +31,9 @@ from psoup.write.draft import CommitDraft, Moment, Proposal, RecentBatches
 from psoup.write.registrations import Prepared, RegisterAll, composition_of
 from querystem.composites import ComposedStream, Composition
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
-from querystem.query import From, Leg, Output, Query, item_column
+from querystem.legs import Leg
+from querystem.query import Output, Query
+from querystem.sources import From, item_column
 from results.window import Bound, TimeWindow
 from tests.support.tables import epoch_of, write_changes
 

@@ -35,9 +35,11 @@ from psoup.store.log.event_table import from_table, to_table
 from psoup.write.draft import CommitDraft, Moment, RecentBatches, Stale
 from psoup.write.registrations import Prepared, RegisterAll
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
-from querystem.query import From, Leg, Output, Query
+from querystem.legs import Leg
+from querystem.query import Output, Query
 from querystem.query_json import read_form
 from querystem.refresh import RefreshOn
+from querystem.sources import From
 from results.window import UNBOUNDED
 from tests.support.tables import epoch_of, write_changes
 

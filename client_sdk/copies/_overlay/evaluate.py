@@ -33,8 +33,9 @@ from querystem.expressions import TRUE, ColumnRef, Expression
 from querystem.expressions import columns_of as columns_in
 from querystem.identity import slides
 from querystem.kernel import matches
+from querystem.legs import Leg
 from querystem.ordering import sort_keys
-from querystem.query import Leg, Query
+from querystem.query import Query
 from querystem.visibility import visibility_of
 from querystem.zones import texts_of, zones_in
 from results.region import leaving, visible

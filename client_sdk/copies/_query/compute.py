@@ -43,7 +43,8 @@ from querystem.language import (
     parse_statement,
     window_text,
 )
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.refresh import RefreshEvery
 from querystem.zones import with_zones
 from results.window import Bound, TimeWindow, Window

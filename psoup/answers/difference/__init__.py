@@ -22,7 +22,7 @@ from psoup.answers.difference.result_copy import ResultCopier
 from psoup.answers.difference.row_copy import RowCopier
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.planning.plan import Plan
-from querystem.query import Leg
+from querystem.legs import Leg
 
 __all__ = [
     "BEGINNING",

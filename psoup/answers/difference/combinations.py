@@ -24,7 +24,8 @@ from querystem.combine.parts import part_places
 from querystem.identity import parts_of
 from querystem.join import TooManyPairs
 from querystem.language import timeless
-from querystem.query import From, Query
+from querystem.query import Query
+from querystem.sources import From
 from results.checksum import key_ids
 from results.id_sets import all_ids, member
 from results.row_order import number_order

@@ -11,7 +11,7 @@ from psoup.answers.difference.job import Claim, by_rows
 from psoup.answers.difference.keys import NO_IDS
 from psoup.answers.planning.plan import Plan
 from psoup.store import State
-from querystem.query import Leg
+from querystem.legs import Leg
 from results.window import TimeWindow
 
 

@@ -19,8 +19,10 @@ from psoup.answers.rows.folds import Fold
 from psoup.answers.rows.leg_rows import LegRows
 from psoup.answers.rows.windows import NO_ROWS
 from querystem.expressions import TRUE
-from querystem.query import From, Item, LeftJoin, Leg, Query, SetOperation, Source
+from querystem.legs import Leg
+from querystem.query import Item, Query, Source
 from querystem.refresh import periodic
+from querystem.sources import From, LeftJoin, SetOperation
 from results.region import Region, entered, leaving, visible
 from results.window import UNBOUNDED, TimeWindow
 

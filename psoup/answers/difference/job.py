@@ -20,7 +20,7 @@ from querystem.clocks import is_apart, is_by_clock
 from querystem.combine.parts import is_selection
 from querystem.expressions import TRUE
 from querystem.identity import slides
-from querystem.query import Leg
+from querystem.legs import Leg
 from querystem.refresh import triggers_of
 from results.checksum import DIGEST_BYTES
 from results.window import TimeWindow, Window

@@ -18,7 +18,7 @@ from datastem.codec import KEY_FIELD
 from psoup.answers.planning.plan import LegPlan, Plan
 from psoup.answers.rows.windows import parts_of
 from querystem.combine.parts import NamingLeg, naming_legs
-from querystem.query import Leg
+from querystem.legs import Leg
 from results.checksum import key_ids
 from results.id_sets import member
 from results.masking import masked

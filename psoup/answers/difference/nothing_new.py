@@ -13,7 +13,7 @@ from psoup.answers.difference.job import CopyJob, by_rows
 from psoup.answers.difference.row_copy import RowCopier
 from psoup.answers.maker import AnswerMaker
 from psoup.answers.planning.plan import Plan
-from querystem.query import Leg
+from querystem.legs import Leg
 from results.window import TimeWindow
 
 

@@ -48,7 +48,7 @@ from psoup.answers.rows.windows import NO_ROWS, Choice, Horizon
 from querystem.evaluate import rows_or_groups
 from querystem.expressions import TRUE
 from querystem.identity import identified
-from querystem.query import Leg
+from querystem.legs import Leg
 from results.checksum import Digest
 from results.id_sets import member
 from results.region import Region

@@ -17,7 +17,8 @@ from psoup.store import CompositeMark
 from psoup.store.state.quarantine import COMPOSITE
 from querystem.composites import ComposedStream, Composition, NotComposed, compose
 from querystem.language.tokens.durations import write_duration
-from querystem.query import From, Query, has_joins
+from querystem.query import Query, has_joins
+from querystem.sources import From
 
 # Bytes that a composition takes in memory for each character of its key, about.
 _BYTES_PER_CHARACTER = 20

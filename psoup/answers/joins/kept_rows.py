@@ -22,7 +22,7 @@ from psoup.answers.joins.part_rows import distinct
 from psoup.answers.rows.leg_rows import LegRows
 from psoup.answers.rows.windows import permitted_among
 from querystem.combine import ItemRows
-from querystem.query import item_column
+from querystem.sources import item_column
 from results.id_sets import member
 
 # Combinations of a predicate beyond which they are not kept.

@@ -34,7 +34,8 @@ from querystem.aggregate import Partial, finish, merge, partial
 from querystem.combine import Combining, ItemRows, LegItem, from_reads, side_reads
 from querystem.expressions import TRUE, uses_now
 from querystem.kernel import matches
-from querystem.query import From, Query, item_column
+from querystem.query import Query
+from querystem.sources import From, item_column
 from results.id_sets import member
 from results.region import Region
 

@@ -28,7 +28,8 @@ from psoup.answers.replicas.epoch_files import EpochView
 from psoup.answers.replicas.keyed_history import KeyedView
 from psoup.store import START, CompositeMark, Position
 from querystem.expressions import TRUE, Call, Expression, Op, factors_of
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.refresh import RefreshedPart
 from querystem.validity import ValidWindow
 from querystem.visibility import Visibility, visibility_of

@@ -28,7 +28,8 @@ from psoup.store import Hole, Registration
 from querystem.base_rows import base_query, combines, obstacle
 from querystem.clocks import is_apart, is_by_clock
 from querystem.identity import slides
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.refresh import PartKind, RefreshOn, triggers_of
 from results.region import time_region
 from results.window import UNBOUNDED, TimeWindow

@@ -25,7 +25,7 @@ from psoup.store.delta.files import DataFile
 from psoup.store.delta.reading import reader, row_groups
 from psoup.store.layout import combination_part
 from querystem.join.factors import item_of
-from querystem.query import item_column
+from querystem.sources import item_column
 
 # The columns that every row has: their name in a query, and in the stem.
 _SYSTEM_COLUMNS = {"ts": "_ts", "row_id": "_row_id"}

@@ -19,7 +19,7 @@ from psoup.server.wire.values import from_duration
 from psoup.v1 import psoup_pb2 as pb
 from querystem.combine import JoinRun
 from querystem.evaluate import arrange, rows_or_groups
-from querystem.query import Leg
+from querystem.legs import Leg
 
 
 def stage_messages(stages: Stages) -> list[pb.Stage]:

@@ -36,7 +36,8 @@ from querystem.language import (
     view_renames,
     view_sql,
 )
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.user_functions import FunctionDefinition
 from results.id_sets import intersect, size
 

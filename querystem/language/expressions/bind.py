@@ -41,7 +41,7 @@ from querystem.language.tokens.durations import read_interval
 from querystem.language.tokens.literals import Typed, claim, null, number
 from querystem.language.tokens.names import read_name, read_type
 from querystem.pace import spending
-from querystem.query import SubQueryKind
+from querystem.sources import SubQueryKind
 from querystem.user_functions import FunctionDefinition
 
 MAX_DEPTH = 100

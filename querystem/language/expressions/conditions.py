@@ -16,7 +16,7 @@ from querystem.language.expressions.coerce import compare, need, settle, unify
 from querystem.language.normal_form.normal import FALSE, call, like_pattern
 from querystem.language.syntax.tree import chain, consume, node_span
 from querystem.language.tokens.literals import Typed, null
-from querystem.query import SubQueryKind
+from querystem.sources import SubQueryKind
 
 
 @dataclass(frozen=True, slots=True)

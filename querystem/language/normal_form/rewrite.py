@@ -8,14 +8,9 @@ from dataclasses import dataclass, replace
 from datastem.types import BOOLEAN, TIMESTAMP
 from querystem.expressions import Call, ColumnRef, Expression, Op, columns_of
 from querystem.language.normal_form.normal import call
-from querystem.query import (
-    Item,
-    LeftJoin,
-    Leg,
-    Source,
-    item_column,
-    subquery_column,
-)
+from querystem.legs import Leg
+from querystem.query import Item, Source
+from querystem.sources import LeftJoin, item_column, subquery_column
 
 
 def substituted(expression: Expression, columns: Mapping[str, Expression]) -> Expression:

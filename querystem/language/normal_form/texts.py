@@ -25,7 +25,7 @@ from querystem.expressions import (
 )
 from querystem.language.tokens.durations import UNITS, write_duration, write_interval
 from querystem.language.tokens.names import write_name
-from querystem.query import Leg
+from querystem.legs import Leg
 from querystem.refresh import Refresh, RefreshEvery, RefreshOn, points_of
 from results.window import (
     UNBOUNDED,

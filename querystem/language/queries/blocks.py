@@ -43,8 +43,9 @@ from querystem.language.queries.subqueries import SubQueries, is_correlated, of_
 from querystem.language.syntax.refreshes import ParsedRefresh
 from querystem.language.syntax.tree import consume, is_query, node_span, outside_queries
 from querystem.language.tokens.literals import Typed
-from querystem.query import From, Output, Query, SetOperator, Source
+from querystem.query import Output, Query, Source
 from querystem.refresh import RefreshOn
+from querystem.sources import From, SetOperator
 from querystem.views import ViewDefinition
 
 

@@ -26,18 +26,9 @@ from querystem.language.normal_form.normal import call
 from querystem.language.normal_form.rewrite import all_of, has_subquery, substituted
 from querystem.language.queries.drafts import is_limited
 from querystem.language.queries.sets import BoundBlock
-from querystem.query import (
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Output,
-    Query,
-    SetOperation,
-    SubQuery,
-    SubQueryKind,
-    item_column,
-)
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query
+from querystem.sources import From, LeftJoin, SetOperation, SubQuery, SubQueryKind, item_column
 
 # A LIMIT that cuts nothing: the rows stay in their order.
 EVERY_ROW = 1 << 62

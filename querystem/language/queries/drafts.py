@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from querystem.expressions import ColumnRef, Literal, Parameter
 from querystem.language.errors import Span
 from querystem.language.tokens.literals import Typed
-from querystem.query import AsOf, Query
+from querystem.legs import AsOf
+from querystem.query import Query
 from querystem.refresh import RefreshEvery, RefreshOn
 from results.window import TimeWindow
 

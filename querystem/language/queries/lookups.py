@@ -22,7 +22,8 @@ from querystem.language.normal_form.normal import call
 from querystem.language.normal_form.rewrite import conjuncts
 from querystem.language.queries.drafts import DraftAsOf
 from querystem.language.syntax.tree import node_span
-from querystem.query import AsOf, Leg, item_column
+from querystem.legs import AsOf, Leg
+from querystem.sources import item_column
 
 
 def bind_lookup(

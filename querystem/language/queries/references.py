@@ -33,7 +33,7 @@ from querystem.language.syntax.parse import parse_query
 from querystem.language.syntax.refreshes import ParsedPoints, ParsedRefresh
 from querystem.language.syntax.tree import consume, node_span
 from querystem.language.tokens.names import nearest
-from querystem.query import Leg
+from querystem.legs import Leg
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
 from querystem.user_functions import FunctionDefinition
 from querystem.views import MAX_VIEWS_DEEP, ViewDefinition

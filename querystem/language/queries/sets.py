@@ -15,15 +15,8 @@ from querystem.language.expressions.scope import ScopeItem
 from querystem.language.queries.clauses import OutputItem, placed
 from querystem.language.syntax.tree import node_span
 from querystem.language.tokens.literals import Typed
-from querystem.query import (
-    From,
-    Output,
-    Query,
-    SetOperation,
-    SetOperator,
-    SortKey,
-    item_column,
-)
+from querystem.query import Output, Query, SortKey
+from querystem.sources import From, SetOperation, SetOperator, item_column
 
 _OPERATORS: Mapping[tuple[type[exp.Expr], bool], SetOperator] = {
     (exp.Union, False): SetOperator.UNION_ALL,

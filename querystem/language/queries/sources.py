@@ -49,18 +49,9 @@ from querystem.language.queries.references import (
 from querystem.language.queries.tails import window_number
 from querystem.language.syntax.tree import consume, node_span
 from querystem.language.tokens.literals import Typed
-from querystem.query import (
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Output,
-    Query,
-    SetOperation,
-    is_timed,
-    item_column,
-    legs_of,
-)
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query, is_timed, legs_of
+from querystem.sources import From, LeftJoin, SetOperation, item_column
 from querystem.views import ViewDefinition
 
 MAX_NODES = 16_384

@@ -45,16 +45,8 @@ from querystem.language.queries.references import TextBinding
 from querystem.language.queries.sets import BoundBlock
 from querystem.language.syntax.tree import node_span
 from querystem.language.tokens.literals import Typed
-from querystem.query import (
-    From,
-    Output,
-    Query,
-    SortKey,
-    SubQuery,
-    SubQueryKind,
-    item_column,
-    subquery_column,
-)
+from querystem.query import Output, Query, SortKey
+from querystem.sources import From, SubQuery, SubQueryKind, item_column, subquery_column
 
 
 @dataclass(frozen=True, slots=True)

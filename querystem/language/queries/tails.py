@@ -30,7 +30,8 @@ from querystem.language.syntax.window_checks import (
 from querystem.language.syntax.windows import default_window, read_window
 from querystem.language.tokens.durations import read_duration
 from querystem.language.tokens.scan import TokenReader, span_of
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.refresh import (
     PartKind,
     Refresh,

@@ -15,7 +15,9 @@ from datastem.types import BOOLEAN, TIMESTAMP
 from querystem.expressions import ColumnRef, Expression, Op
 from querystem.language.normal_form.normal import call
 from querystem.language.normal_form.rewrite import all_of
-from querystem.query import From, Leg, Query, SetOperation, item_column, over_validities
+from querystem.legs import Leg, over_validities
+from querystem.query import Query
+from querystem.sources import From, SetOperation, item_column
 from querystem.validity import end_of
 
 

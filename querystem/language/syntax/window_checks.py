@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from datastem.schema import StreamSchema
 from querystem.language.errors import NotYet, RefreshProblem, Span, WindowProblem
 from querystem.language.tokens.durations import write_duration
-from querystem.query import From, Leg, Query, SetOperation
+from querystem.legs import Leg
+from querystem.query import Query
+from querystem.sources import From, SetOperation
 from querystem.validity import PRESENT
 from results.window import CountWindow, RowWindow, TimeWindow, Window
 

@@ -13,20 +13,10 @@ from querystem.language.normal_form.normal import call
 from querystem.language.queries.clauses import count_of
 from querystem.language.queries.drafts import LimitedQuery, with_counts
 from querystem.language.tokens.literals import Typed
-from querystem.query import (
-    AsOf,
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Output,
-    Query,
-    SetOperation,
-    SortKey,
-    Source,
-    SubQuery,
-)
+from querystem.legs import AsOf, Leg
+from querystem.query import Item, Output, Query, SortKey, Source
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
+from querystem.sources import From, LeftJoin, SetOperation, SubQuery
 
 _T = TypeVar("_T")
 # A part of a query, compiled to a function of the constants in the place of its parameters.

@@ -14,7 +14,9 @@ from querystem.expressions import Expression, Op, uses_now
 from querystem.language.errors import NotYet
 from querystem.language.normal_form.normal import call, negate
 from querystem.language.normal_form.rewrite import all_of, conjuncts
-from querystem.query import From, Item, LeftJoin, Leg, Output, Query, SetOperation
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query
+from querystem.sources import From, LeftJoin, SetOperation
 from querystem.visibility import Visibility, instants_of, visibility_of
 
 

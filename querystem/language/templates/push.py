@@ -19,17 +19,9 @@ from querystem.language.normal_form.rewrite import (
 )
 from querystem.language.queries.lookups import with_keys
 from querystem.language.templates.moments import set_apart
-from querystem.query import (
-    From,
-    Item,
-    LeftJoin,
-    Leg,
-    Query,
-    SetOperation,
-    SubQuery,
-    item_column,
-    subquery_column,
-)
+from querystem.legs import Leg
+from querystem.query import Item, Query
+from querystem.sources import From, LeftJoin, SetOperation, SubQuery, item_column, subquery_column
 from results.window import TimeWindow
 
 

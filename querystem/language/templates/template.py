@@ -25,7 +25,8 @@ from querystem.language.templates.predicate_texts import Unfit, computed_with, p
 from querystem.language.templates.push import pushed_down
 from querystem.language.tokens.literals import decimal_literal, infer, scalar
 from querystem.language.tokens.scan import MAX_TEXT
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.query_json import query_form
 
 

@@ -13,7 +13,7 @@ from hypothesis.strategies import DrawFn
 from datastem.types import BOOLEAN, Type
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Op
 from querystem.join import Joined
-from querystem.query import item_column
+from querystem.sources import item_column
 from tests.oracle import evaluate_row
 from tests.oracle.expressions import conditions, expressions
 from tests.oracle.strategies import nullable, types

@@ -30,17 +30,9 @@ from querystem.language import (
     window_text,
 )
 from querystem.language.tokens.names import write_name
-from querystem.query import (
-    Item,
-    LeftJoin,
-    Leg,
-    Query,
-    SetOperation,
-    SortKey,
-    Source,
-    SubQuery,
-    subquery_column,
-)
+from querystem.legs import Leg
+from querystem.query import Item, Query, SortKey, Source
+from querystem.sources import LeftJoin, SetOperation, SubQuery, subquery_column
 from results.window import UNBOUNDED
 
 TRADES_SQL = (

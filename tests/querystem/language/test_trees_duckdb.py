@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from querystem.expressions import TRUE, Expression
 from querystem.grouping import aggregate_name, key_name
 from querystem.language import bind_query
-from querystem.query import Item, Leg, Query, SetOperation, item_column
+from querystem.legs import Leg
+from querystem.query import Item, Query
+from querystem.sources import SetOperation, item_column
 from tests.querystem.language.support import schema_of, show, show_aggregate
 
 R = schema_of("CREATE STREAM r (k TEXT, a BIGINT, x DOUBLE, ok BOOLEAN)")

@@ -12,8 +12,10 @@ from psoup.answers.planning.question import BoundText
 from psoup.server.calls.publish import publish
 from psoup.v1 import psoup_pb2 as pb
 from querystem.expressions import TRUE, Call, ColumnRef, Literal, Op
-from querystem.query import From, Item, Leg, Output, Query, SetOperation, SortKey, item_column
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query, SortKey
 from querystem.refresh import Refresh, RefreshAny, RefreshEvery, RefreshOn
+from querystem.sources import From, SetOperation, item_column
 from results.window import Bound, TimeWindow
 from tests.oracle.refresh import Event
 from tests.oracle.refreshed_trees import RefreshedTree, TreeHistory

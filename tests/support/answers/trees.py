@@ -10,17 +10,9 @@ from datastem.instants import SECOND
 from datastem.types import BIGINT, BOOLEAN, TEXT, TIMESTAMP
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op
 from querystem.grouping import Aggregate, Function, Grouping, aggregate_name, key_name
-from querystem.query import (
-    From,
-    Item,
-    Leg,
-    Output,
-    Query,
-    SetOperation,
-    SetOperator,
-    SortKey,
-    item_column,
-)
+from querystem.legs import Leg
+from querystem.query import Item, Output, Query, SortKey
+from querystem.sources import From, SetOperation, SetOperator, item_column
 from results.window import UNBOUNDED, Bound, CountWindow, RowWindow, TimeWindow, Window
 
 START = 1_700_000_000 * SECOND

@@ -33,7 +33,8 @@ from psoup.store import (
 from psoup.write.columns import column_of, renamed, without
 from querystem.expressions import Call, ColumnRef, Expression, Literal, Op
 from querystem.language import DropColumn, RenameColumn
-from querystem.query import Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.query_json import query_to_json
 from results.window import UNBOUNDED, Window
 

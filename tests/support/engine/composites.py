@@ -19,8 +19,10 @@ from psoup.store.log.events import Composite
 from querystem.composites import Shape
 from querystem.expressions import TRUE, Call, ColumnRef, Expression, Literal, Op, predicate_key
 from querystem.language.normal_form.rewrite import all_of, as_item
-from querystem.query import From, Leg, Query
+from querystem.legs import Leg
+from querystem.query import Query
 from querystem.query_json import query_to_json
+from querystem.sources import From
 from results.window import UNBOUNDED
 from tests.support.engine.author import Author
 from tests.support.engine.reading import covered, matched

@@ -32,7 +32,7 @@ from psoup.store.tables import changed_rows, read_files
 from querystem.composites import Shape
 from querystem.expressions import from_json
 from querystem.kernel import matches
-from querystem.query import item_column
+from querystem.sources import item_column
 from results.bitmaps import decode, encode
 
 

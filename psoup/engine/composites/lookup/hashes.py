@@ -27,7 +27,7 @@ _WIDEST = pa.decimal128(38, 0)
 @dataclass(frozen=True)
 class HashKey:
     """The hash of the values of equalities. Each has an expression over the first leg and one over
-    the second; columns are named as `querystem.query.item_column` writes them."""
+    the second; columns are named as `querystem.sources.item_column` writes them."""
 
     equalities: tuple[tuple[Expression, Expression], ...]
     span: int | None
