@@ -235,3 +235,59 @@ def test_what_has_no_points_is_refused(hits: InsideStore, copies: Copies) -> Non
         copies.sync(hits.client, one_position=True)
     with pytest.raises(ValueError, match="every point"):
         copies.keep("other", "SELECT page FROM hits", changes="all points")  # type: ignore[arg-type]
+
+
+# Streams whose rows wait, are valid for a time or replace each other, and all kinds of windows.
+KINDS = (
+    "CREATE STREAM plans (n BIGINT, at TIMESTAMP) ORDERED BY at CLOCK",
+    "CREATE STREAM states (k BIGINT, n BIGINT, at TIMESTAMP) KEY (k) ORDERED BY at CLOCK",
+    "CREATE STREAM terms (n BIGINT, s TIMESTAMP, e TIMESTAMP) VALID FROM s UNTIL e",
+    "CREATE STREAM items (n BIGINT)",
+    "CREATE VIEW recent AS SELECT n FROM items RANGE 7 SECONDS",
+)
+SELECTIONS = (
+    "SELECT n FROM plans RANGE 5 SECONDS",
+    "SELECT n FROM plans ROWS 2",
+    "SELECT n FROM plans WHERE at - NOW < INTERVAL '3' SECOND",
+    "SELECT k, n FROM states",
+    "SELECT n FROM terms",
+    "SELECT n FROM items RANGE 10 SECONDS SLIDE 3 SECONDS",
+    "SELECT n FROM items BEGIN NOW - 9 SECONDS END NOW - 4 SECONDS",
+    "SELECT count(*) AS n FROM recent",
+    "SELECT count(*) AS n FROM (SELECT n FROM items) AS x WINDOW(RANGE 6 SECONDS)",
+    "SELECT i.n, s.k FROM items AS i WINDOW(RANGE 8 SECONDS), states AS OF i.ts AS s"
+    " WHERE i.n = s.k",
+)
+
+
+def test_every_kind_of_row_and_window(store: InsideStore, home: Copies) -> None:
+    for sql in KINDS:
+        store.client.define(sql)
+    chance, names = random.Random(5), [f"c{number}" for number in range(len(SELECTIONS))]
+    with Copies.in_memory(clock=store.now) as copies:
+        for name, sql in zip(names, SELECTIONS, strict=True):
+            copies.keep(name, f"{sql} REFRESH EVERY 2 SECONDS", changes="every point")
+            home.keep(name, f"{sql} REFRESH EVERY 2 SECONDS", changes=True)
+        copies.sync(store.client)
+        home.sync(store.client)
+        store.wait(0.1)
+        stayed: dict[str, list[Description]] = {name: [] for name in names}
+        away: dict[str, list[Description]] = {name: [] for name in names}
+        for step in range(90):
+            store.wait(1)
+            instant = [from_micros(store.clock + d * SECOND) for d in (-1, 0, 3, 4, 7)]
+            row = [
+                ("plans", {"n": step, "at": chance.choice(instant)}),
+                ("states", {"k": step % 3, "n": step, "at": chance.choice(instant)}),
+                ("terms", {"n": step, "s": chance.choice(instant[:3]), "e": instant[-1]}),
+                ("items", {"n": step % 3}),
+            ]
+            stream, values = chance.choice(row)
+            store.client.publish(stream, [values])
+            home.sync(store.client)
+            if step % 30 == 29:
+                copies.sync(store.client)
+            for name in names:
+                stayed[name] += described(read(home, name))
+                away[name] += described(read(copies, name))
+        assert away == stayed and all(len(changes) > 5 for changes in away.values())
