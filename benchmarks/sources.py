@@ -43,6 +43,10 @@ def run(folder: Path, quick: bool) -> Report:
         with Client(server.address) as client:
             client.define(STREAM)
             stream = client.stream("s")
+        # The first source of a process imports what it needs.
+        with _pipe(_csv(1000)) as descriptor:
+            reader = PipeReader(descriptor, "first", "csv", stream, Options())
+            asyncio.run(_feed(server.address, stream, "first", partial(_same, reader)))
         for name, form, content in (
             ("CSV in a pipe", "csv", _csv(rows)),
             ("lines of JSON in a pipe", "jsonl", _json_lines(rows)),
