@@ -20,7 +20,6 @@ from psoup.errors import BadRequest
 from psoup.server.calls import sync as sync_calls
 from psoup.server.calls.publish import publish
 from psoup.server.calls.register import register
-from psoup.server.calls.sync import sync
 from psoup.server.calls.watch import watch
 from psoup.server.core import Core
 from psoup.server.settings import Settings
@@ -41,7 +40,7 @@ from tests.oracle.copy import Copy
 from tests.oracle.points import PassedPoint, PointWalk, begin_of
 from tests.oracle.refresh import Event
 from tests.oracle.windows import Shown
-from tests.support.server.callers import acting_as, new_call
+from tests.support.server.callers import acting_as, new_call, sync_parts
 from tests.support.server.epochs import HandMadeEngine
 from tests.support.server.process import ipc
 
@@ -253,15 +252,7 @@ class World:
     def parts(
         self, core: Core, request: pb.SyncRequest, most: int | None = None
     ) -> list[pb.SyncPart]:
-        async def collect() -> list[pb.SyncPart]:
-            parts: list[pb.SyncPart] = []
-            async for part in sync(core, new_call(), request):
-                if most is not None and len(parts) >= most:
-                    break
-                parts.append(pb.SyncPart.FromString(part.SerializeToString()))
-            return parts
-
-        return self.run(collect())
+        return self.run(sync_parts(core, request, most))
 
     def _check(self, client: Away, end: pb.SyncEnd) -> None:
         copy, case = client.copy, (client.sql, client.passed)

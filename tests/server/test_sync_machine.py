@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, rule
 
 from psoup.server.calls.register import register
-from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.v1 import psoup_pb2 as pb
 from querystem.legs import Leg
 from tests.oracle.copy import Copy, Values, runs_of
-from tests.support.server.callers import new_call
+from tests.support.server.callers import new_call, sync_parts
 from tests.support.server.sync_world import Asked, Question, World, machine_settings, questions
 
 _BEGUN_ANEW = (
@@ -226,15 +225,7 @@ class Recharge(World):
         )
 
     def _parts(self, core: Core, request: pb.SyncRequest, most: int | None) -> list[pb.SyncPart]:
-        async def collect() -> list[pb.SyncPart]:
-            parts: list[pb.SyncPart] = []
-            async for part in sync(core, new_call(), request):
-                if most is not None and len(parts) >= most:
-                    break
-                parts.append(pb.SyncPart.FromString(part.SerializeToString()))
-            return parts
-
-        return self.run(collect())
+        return self.run(sync_parts(core, request, most))
 
 
 TestRecharge = Recharge.TestCase

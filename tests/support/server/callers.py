@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from psoup.access.principal import ANYONE, ClaimValue, Principal
 from psoup.server.call import Call
+from psoup.server.calls.sync import sync
 from psoup.server.core import Core
 from psoup.server.identity import AcceptAnyone
 from psoup.server.main import Server
@@ -190,3 +191,13 @@ class TenantServer:
 async def tenant_server(path: Path, **settings: Any) -> AsyncIterator[TenantServer]:
     async with open_server(path, **settings) as (server, stub):
         yield TenantServer(server.core, stub)
+
+
+async def sync_parts(core: Core, request: pb.SyncRequest, most: int | None) -> list[pb.SyncPart]:
+    """Return the parts of a sync as the wire brings them, at most so many: then the line is cut."""
+    parts: list[pb.SyncPart] = []
+    async for part in sync(core, new_call(), request):
+        if most is not None and len(parts) >= most:
+            break
+        parts.append(pb.SyncPart.FromString(part.SerializeToString()))
+    return parts
